@@ -378,9 +378,7 @@ def record(path: str) -> None:
     PlannedBatches.parts = parts  # type: ignore[method-assign]
 
 
-# Faults: the bugs that resuming is known for, and signals at a chosen place -----------------------------------------
-
-
+# Faults: the bugs that resuming is known for, and signals at a chosen place
 def dropout_by_the_clock() -> None:
     """Dropout drawn from the time of day."""
     import atento.training.step as step

@@ -139,8 +139,7 @@ class StudioPage:
     @property
     def state(self) -> dict[str, str]:
         """The values in the address."""
-        pairs = "() => Object.fromEntries(new URLSearchParams(location.hash.slice(1)))"
-        return dict(self.page.evaluate(pairs))
+        return dict(self.page.evaluate("() => Object.fromEntries(new URLSearchParams(location.hash.slice(1)))"))
 
     def cells(self, rows: Any) -> list[list[str]]:
         """The texts in the cells of some rows, or of those of a selector."""

@@ -30,10 +30,8 @@ def records(count: int, seed: int = 1) -> list[dict[str, Any]]:
     for _ in range(count):
         who, what, where = draw.choice(WHO), draw.choice(WHAT), draw.choice(WHERE)
         words = [draw.choice(["hoje", "ontem", "então", "depois", "logo"]) for _ in range(draw.randrange(8))]
-        ending = f"em {where} . fim" if draw.random() < 0.6 else ". fim"
-        context = " ".join([*words, who, "comeu", what, ending])
-        questions = [("quem comeu ?", who), ("o que comeu ?", what), ("onde comeu ?", where)]
-        question, answer = draw.choice(questions)
+        context = " ".join([*words, who, "comeu", what, f"em {where} . fim" if draw.random() < 0.6 else ". fim"])
+        question, answer = draw.choice([("quem comeu ?", who), ("o que comeu ?", what), ("onde comeu ?", where)])
         answers = [{"text": answer, "answer_start": context.index(answer)}] if answer in context else []
         made.append({"question": question, "context": context, "answers": answers})
     return made
@@ -45,40 +43,19 @@ def as_jsonl(made: list[dict[str, Any]]) -> str:
 
 def squad_json(made: list[dict[str, Any]]) -> str:
     """The records in the layout of SQuAD 2.0."""
-    paragraphs = [
-        {
-            "context": record["context"],
-            "qas": [
-                {
-                    "id": str(number),
-                    "question": record["question"],
-                    "answers": record["answers"],
-                    "is_impossible": not record["answers"],
-                }
-            ],
-        }
-        for number, record in enumerate(made)
-    ]
+    paragraphs = []
+    for number, record in enumerate(made):
+        asked = {"id": str(number), "is_impossible": not record["answers"]}
+        asked |= {name: record[name] for name in ("question", "answers")}
+        paragraphs.append({"context": record["context"], "qas": [asked]})
     return json.dumps({"version": "v2.0", "data": [{"title": "t", "paragraphs": paragraphs}]}, ensure_ascii=False)
 
 
 def recipe(network: dict[str, Any] = ENCODER, data: dict[str, Any] | None = None, **training: Any) -> dict[str, Any]:
-    training = {
-        "steps": 100,
-        "batch_tokens": 16,
-        "learning_rate": 5e-3,
-        "warmup": 10,
-        "precision": "float32",
-        "validate_every": 50,
-        "checkpoint_every": 50,
-    } | training
-    return {
-        "task": "question-answering",
-        "data": {"max_len": 18, "stride": 5} | (data or {}),
-        "tokenizer": {"kind": "word", "vocab_size": 200},
-        "network": network,
-        "training": training,
-    }
+    usual = {"steps": 100, "batch_tokens": 16, "learning_rate": 5e-3, "warmup": 10, "precision": "float32"}
+    usual |= {"validate_every": 50, "checkpoint_every": 50}
+    made = {"task": "question-answering", "network": network, "tokenizer": {"kind": "word", "vocab_size": 200}}
+    return made | {"data": {"max_len": 18, "stride": 5} | (data or {}), "training": usual | training}
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +71,9 @@ def test_answers_are_spans_of_the_context_or_empty(run: TrainedRun) -> None:
     assert "250 questions in" in log and "windows of at most 18 tokens" in log and "about 16 windows" in log
     model = atento.load(run.folder)
     assert model.config["answering"] == {"stride": 5, "max_answer": 30, "unanswerable": True}
+    noise = "hoje ontem então depois logo " * 6  # an answer is found in any window of a long context
+    for before in range(0, len(noise), 29):
+        assert model.answer("quem comeu ?", f"{noise[:before]} Zoé comeu uma pera . fim {noise[before:]}").text == "Zoé"
     context = "hoje Noe\u0301 comeu um figo 🍇 . fim"
     answer = model.answer("quem comeu ?", context)
     assert (answer.text, answer.start, answer.end) == ("Noe\u0301", 5, 9) and 0.5 < answer.probability <= 1
@@ -108,21 +88,9 @@ def test_answers_are_spans_of_the_context_or_empty(run: TrainedRun) -> None:
         model.answer("quem ?", [context])  # type: ignore[call-overload]
     fails(UsageError, "`n_best` must be at least 1: got 0", lambda: model.answer("quem ?", context, n_best=0))
     fails(UsageError, "as many questions as contexts: got 1 and 2", model.answer, ["quem ?"], [context, context])
-
-
-def test_an_answer_is_found_in_any_window_of_a_long_context(run: TrainedRun) -> None:
-    model = atento.load(run.folder)
-    noise = "hoje ontem então depois logo " * 6
-    for before in range(0, len(noise), 29):
-        context = f"{noise[:before]} Zoé comeu uma pera . fim {noise[before:]}"
-        assert model.answer("quem comeu ?", context).text == "Zoé"
-
-
-def test_evaluation_counts_questions_without_an_answer(run: TrainedRun) -> None:
-    score = atento.evaluate(atento.load(run.folder), records(40, 3))["squad"]
-    assert score.value > 95 and score.parts["exact_match_unanswerable"] > 90
+    score = atento.evaluate(model, records(40, 3))["squad"]
     low, high = score.interval()
-    assert 80 < low <= score.value <= high
+    assert score.value > 95 and score.parts["exact_match_unanswerable"] > 90 and 80 < low <= score.value <= high
 
 
 def test_commands(run: TrainedRun, server: ForkServer, tmp_path: Path) -> None:
@@ -143,8 +111,7 @@ def test_commands(run: TrainedRun, server: ForkServer, tmp_path: Path) -> None:
     assert first["question"] == "o que comeu ?" and len(first["answers"]) == 2
     best = first["answers"][0]
     assert best["text"] == context[best["start"] : best["end"]] == "um figo 🍇" and 0 < best["probability"] <= 1
-    done = server.run("answer", run.folder, "--jsonl", cwd=tmp_path, stdin=objects[0] + "\n")
-    assert done.stdout == "um figo 🍇\n"
+    assert server.run("answer", run.folder, "--jsonl", cwd=tmp_path, stdin=objects[0] + "\n").stdout == "um figo 🍇\n"
     spoken = server.run("answer", run.folder, "valid.jsonl", cwd=tmp_path).stdout
     without_answers = [{**record, "answers": None} for record in held_out]
     (tmp_path / "asked.json").write_text(squad_json(without_answers).replace('"is_impossible": true', '"x": 1'))
@@ -216,16 +183,9 @@ def test_what_is_refused_before_training(tmp_path: Path) -> None:
     assert "warning: 1 of 21 questions left out: the answer is whole in no window of 18 tokens" in log
     lengths = [len(record["answers"][0]["text"].split()) for record in [*made, *long] if record["answers"]]
     several = sum(length > 1 for length in lengths)  # a token is a word
-    assert (
-        2 in lengths
-        and f"warning: {several} of 21 questions have an answer of more than `data.max_answer` 1 tokens" in log
-    )
-
-
-def test_an_answer_without_a_token_is_a_bad_record(tmp_path: Path) -> None:
-    """With `skip_bad` its question is left out and counted: the model is that of the other records."""
-    mark = {"question": "q ?", "context": "a \u0007 b", "answers": [{"text": "\u0007", "answer_start": 2}]}
-    made = records(20)
+    warned = f"warning: {several} of 21 questions have an answer of more than `data.max_answer` 1 tokens"
+    assert 2 in lengths and warned in log
+    # with `skip_bad` a question without a token is left out and counted: the model is that of the other records
     run = atento.train(recipe(data={"skip_bad": True}, steps=1), data=[*made, mark], out=tmp_path / "run", threads=1)
     log = (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
     assert "warning: 1 question left out, first data['train']:20: the tokenizer has no token for the answer" in log
@@ -241,8 +201,7 @@ def test_a_model_without_the_head_says_what_it_learned(trained: Path, server: Fo
 def test_a_model_that_always_had_an_answer_always_gives_one(tmp_path: Path) -> None:
     """As SQuAD 1.1: windows without the answer still teach that they hold none."""
     answerable = [record for record in records(200) if record["answers"]]
-    run = atento.train(recipe(steps=40), data=answerable, out=tmp_path / "run", threads=1)
-    model = atento.load(run.folder)
+    model = atento.load(atento.train(recipe(steps=40), data=answerable, out=tmp_path / "run", threads=1).folder)
     assert model.config["answering"]["unanswerable"] is False
     assert all(answer.text for answer in model.answer(["onde comeu ?"] * 2, ["Ana comeu . fim", "hoje . fim"]))
 
@@ -290,9 +249,8 @@ def test_every_architecture_learns_spans(network: dict[str, Any], least: float, 
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "wordpiece", "byte"])
 def test_every_tokenizer_gives_characters(kind: str, tmp_path: Path) -> None:
     made = records(60)
-    made_recipe = recipe(data={"max_len": 64, "stride": 16}, steps=6)
-    made_recipe["tokenizer"] = {"kind": kind, "vocab_size": 330}
-    model = atento.load(atento.train(made_recipe, data=made, out=tmp_path / "run", threads=1).folder)
+    given = recipe(data={"max_len": 64, "stride": 16}, steps=6) | {"tokenizer": {"kind": kind, "vocab_size": 330}}
+    model = atento.load(atento.train(given, data=made, out=tmp_path / "run", threads=1).folder)
     for record in made[:8]:
         for answer in model.answer(record["question"], record["context"], n_best=5):
             assert record["context"][answer.start : answer.end] == answer.text
@@ -303,9 +261,9 @@ def test_every_tokenizer_gives_characters(kind: str, tmp_path: Path) -> None:
 def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
     made = records(60)
-    made_recipe = recipe({"preset": preset, **TINY}, {"max_len": 64}, steps=10)
-    made_recipe["tokenizer"] = {"kind": "bpe", "vocab_size": 330}
-    model = atento.load(atento.train(made_recipe, data=made, out=tmp_path / "run", threads=1).folder)
+    given = recipe({"preset": preset, **TINY}, {"max_len": 64}, steps=10)
+    given["tokenizer"] = {"kind": "bpe", "vocab_size": 330}
+    model = atento.load(atento.train(given, data=made, out=tmp_path / "run", threads=1).folder)
     assert not model.network.config.pooler
     folder = model.save(tmp_path / "out", layout="huggingface")
     network, report = transformers.AutoModelForQuestionAnswering.from_pretrained(folder, output_loading_info=True)
@@ -358,11 +316,8 @@ def test_with_skip_bad_a_question_too_long_for_a_window_is_counted(tmp_path: Pat
     assert done.status == 0, done.stderr
     for name in ("train", "valid"):
         assert f"warning: data.{name}: 1 of 30 questions skipped; the first: bad.jsonl:4: the question" in done.stderr
-    refused(
-        server.run("evaluate", "run", "bad.jsonl", "--no-skip-bad", cwd=tmp_path),
-        "bad.jsonl:4: the question 'quem quem",
-        "' has 41 tokens",
-    )
+    scored = server.run("evaluate", "run", "bad.jsonl", "--no-skip-bad", cwd=tmp_path)
+    refused(scored, "bad.jsonl:4: the question 'quem quem", "' has 41 tokens")
     scored = server.run("evaluate", "run", "bad.jsonl", cwd=tmp_path)
     assert scored.status == 0 and "1 of 30 questions skipped" in scored.stderr
 
@@ -399,25 +354,18 @@ def test_a_file_in_the_layout_of_squad_is_trained_on_by_the_command(tmp_path: Pa
 
 def test_the_answering_section_of_a_model_is_checked_when_it_is_loaded(run: TrainedRun, tmp_path: Path) -> None:
     model = atento.load(run.folder)
-    for number, (section, message) in enumerate(
-        (
-            ({"stride": -1}, "`answering.stride` must not be negative: got -1"),
-            ({"max_answer": "ten"}, "answering.max_answer"),
-            ({"windows": 3}, "unknown"),
-        )
-    ):
+    negative = ({"stride": -1}, "`answering.stride` must not be negative: got -1")
+    wrong = (negative, ({"max_answer": "ten"}, "answering.max_answer"), ({"windows": 3}, "unknown"))
+    for number, (section, message) in enumerate(wrong):
         model.config["answering"] = section
-        folder = model.save(tmp_path / str(number))
-        fails(ModelError, message, atento.load, folder)
+        fails(ModelError, message, atento.load, model.save(tmp_path / str(number)))
 
 
 def test_the_language_of_an_evaluation_says_which_articles_do_not_count(
     run: TrainedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = "Ana comeu uma pera . fim"
-    right = {"text": "uma pera", "answer_start": context.index("uma pera")}
-    path = tmp_path / "one.jsonl"
-    record = {"question": "o que comeu ?", "context": context, "answers": [right]}
+    path, answers = tmp_path / "one.jsonl", [{"text": "uma pera", "answer_start": 10}]
+    record = {"question": "o que comeu ?", "context": "Ana comeu uma pera . fim", "answers": answers}
     path.write_text(json.dumps(record) + "\n", encoding="utf-8")
     monkeypatch.setattr(question_answering, "_best", lambda *_: [question_answering.Answer("pera", 14, 18, 1.0)])
     model = atento.load(run.folder)

@@ -41,11 +41,8 @@ def pair(source: list[str], target: list[str], **more: Any) -> AttentionRecord:
     sides = {"": read, "output_": written, "source_": source}
     more |= {f"{side}tokens": tokens for side, tokens in sides.items()}
     more |= {f"{side}words": words(tokens) for side, tokens in sides.items()}
-    kinds = {
-        "encoder": weights(len(source), len(source), 1),
-        "decoder": weights(len(read), len(read), 2, causal=True),
-        "cross": weights(len(read), len(source), 3),
-    }
+    kinds = {"encoder": weights(len(source), len(source), 1)}
+    kinds |= {"decoder": weights(len(read), len(read), 2, causal=True), "cross": weights(len(read), len(source), 3)}
     masks = {"encoder": "bidirectional", "decoder": "causal", "cross": "bidirectional"}
     return AttentionRecord(kinds=kinds, masks=masks, **more)
 
@@ -102,8 +99,7 @@ def test_the_page_asks_nothing_of_the_network_and_complains_of_nothing(opened: A
     assert download.value.suggested_filename == "attention-cross-layer-1-head-mean.png"
     assert [url for url in seen.requests if not url.startswith(("file:", "blob:"))] == []
     assert len([url for url in seen.requests if url.startswith("file:")]) == 1
-    assert seen.complaints == []
-    assert seen.page.title() == "o gato pulou · attention"
+    assert seen.complaints == [] and seen.page.title() == "o gato pulou · attention"
 
 
 def test_every_map_shows_the_numbers_of_the_record(opened: Any) -> None:
@@ -146,8 +142,7 @@ def test_script_tokens_stay_text(opened: Any) -> None:
     record = pair(["▁a", hostile, "<img src=x onerror=alert(1)>"], [hostile], title=hostile, model=hostile)
     seen = opened(record, "#view=lines&kind=encoder&pin=row-1")
     assert seen.page.locator("#column-tokens li").nth(1).text_content() == hostile
-    assert seen.page.locator("#details h2").text_content() == hostile
-    assert seen.table()[1][1] == hostile
+    assert seen.page.locator("#details h2").text_content() == hostile and seen.table()[1][1] == hostile
     assert seen.page.locator("h1").text_content() == hostile
     assert seen.page.locator("script").count() == 2 and seen.page.locator("img").count() == 0
     assert seen.page.title() == f"{hostile} · attention" and seen.complaints == []
@@ -259,40 +254,14 @@ def test_a_phone_scrolls_the_map_and_never_the_page_sideways(opened: Any, view: 
         assert seen.picture() != before
 
 
-def test_forty_tokens_fit_a_desk_without_scrolling_the_map(opened: Any) -> None:
+def test_forty_tokens_fit_a_desk_and_five_hundred_redraw_at_once(opened: Any) -> None:
     seen = opened(pair(*LONG))
     beyond = "b => [b.scrollWidth - b.clientWidth, b.scrollHeight - b.clientHeight]"
-    assert seen.page.locator("#heat").evaluate(beyond) == [0, 0]
-    assert seen.page.evaluate("geo.cell") >= 15
-
-
-def test_dark_follows_the_system_and_draws_another_picture(opened: Any) -> None:
-    record = pair(*SHORT)
-    light, dark = opened(record, color_scheme="light"), opened(record, color_scheme="dark")
-    ground = "getComputedStyle(document.body).backgroundColor"
-    assert light.page.evaluate(ground) != dark.page.evaluate(ground)
-    before = light.picture()
-    assert before != dark.picture()
-    light.page.emulate_media(color_scheme="dark")
-    light.page.wait_for_timeout(100)
-    assert light.picture() == dark.picture()
-
-
-def test_closed_cells_are_told_from_small_ones(opened: Any) -> None:
-    seen = opened(pair(*SHORT), "#kind=decoder&layer=0&head=0")
-    assert seen.page.locator("#zero-sign").is_visible()
-    numbers = seen.table()[2]
-    assert (numbers[np.triu_indices(len(numbers), 1)] == 0).all()
-    seen.page.select_option("#kind", "encoder")
-    assert not seen.page.locator("#zero-sign").is_visible()
-
-
-def test_five_hundred_tokens_redraw_at_once_and_their_table_keeps_the_strongest(opened: Any) -> None:
+    assert seen.page.locator("#heat").evaluate(beyond) == [0, 0] and seen.page.evaluate("geo.cell") >= 15
     length = 512
     layers = np.tril(np.random.default_rng(0).uniform(0, 1, (1, 2, length, length))).astype(np.float32)
     layers /= layers.sum(-1, keepdims=True)
-    record = AttentionRecord(tokens=[f"w{n}" for n in range(length)], kinds={"decoder": list(layers)})
-    seen = opened(record)
+    seen = opened(AttentionRecord(tokens=[f"w{n}" for n in range(length)], kinds={"decoder": list(layers)}))
     redrawn = "(from => { change({ head: 1 }); drawHeatWindow(); return performance.now() - from; })(performance.now())"
     assert seen.page.evaluate(redrawn) < 2000  # about 60 ms on an idle machine
     assert seen.page.locator("#heat-canvas").evaluate("canvas => Math.max(canvas.width, canvas.height)") <= 1200
@@ -303,36 +272,30 @@ def test_five_hundred_tokens_redraw_at_once_and_their_table_keeps_the_strongest(
     assert seen.page.locator("#row-tokens li").count() == length and seen.complaints == []
 
 
-def test_the_overview_shows_every_layer_and_head_and_a_click_opens_one(opened: Any) -> None:
-    seen = opened(pair(*SHORT), "#view=overview")
-    thumbs = seen.page.locator(".thumb")
-    assert thumbs.count() == 2 * 3
-    seen.page.wait_for_function("[...document.querySelectorAll('.thumb canvas')].every(c => c.width > 1)")
-    pictures = thumbs.locator("canvas").evaluate_all("all => all.map(c => c.toDataURL())")
-    assert len(set(pictures)) == 6
-    seen.page.get_by_label("Layer 0, head 2").click()
-    assert "layer 0, head 2" in seen.caption() and seen.page.locator("#heat").is_visible()
-    assert seen.complaints == []
+def test_dark_follows_the_system_and_a_long_title_is_folded(opened: Any) -> None:
+    record = pair(*SHORT)
+    light, dark = opened(record, color_scheme="light"), opened(record, color_scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert light.page.evaluate(ground) != dark.page.evaluate(ground) and light.picture() != dark.picture()
+    light.page.emulate_media(color_scheme="dark")
+    light.page.wait_for_timeout(100)
+    assert light.picture() == dark.picture()
+    seen = opened(pair(*SHORT, title="palavra " * 120))
+    folded = seen.page.locator("#title").bounding_box()["height"]
+    assert folded < 80
+    seen.page.locator("#title-more").click()
+    assert seen.page.locator("#title").bounding_box()["height"] > 2 * folded
+    assert not opened(pair(*SHORT, title="short")).page.locator("#title-more").is_visible()
 
 
-def test_all_heads_are_drawn_in_colours_and_each_can_be_left_out(opened: Any) -> None:
-    seen = opened(pair(*SHORT), "#view=lines&head=colours")
-    drawn = "document.getElementById('lines-canvas').toDataURL()"
-    every = seen.page.evaluate(drawn)
-    chips = seen.page.locator("#heads button")
-    assert chips.count() == 3
-    colours = chips.locator("i").evaluate_all("all => all.map(i => getComputedStyle(i).backgroundColor)")
-    assert len(set(colours)) == 3
-    for head in range(3):
-        chips.nth(head).click()
-    assert seen.page.evaluate(drawn) != every
-    empty = "(c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.every(v => v === 0))"
-    assert seen.page.evaluate(f"{empty}(document.getElementById('lines-canvas'))")
-    seen.page.locator("#view-heat").click()
-    assert "mean of 3 heads" in seen.caption()
-
-
-def test_what_is_below_the_threshold_is_left_out(opened: Any) -> None:
+def test_closed_cells_cells_below_the_threshold_and_even_weights(opened: Any) -> None:
+    """Drawn against the largest, even weights of 1/30 had the strongest colour, and the lines were one blue mass."""
+    seen = opened(pair(*SHORT), "#kind=decoder&layer=0&head=0")
+    assert seen.page.locator("#zero-sign").is_visible()
+    numbers = seen.table()[2]
+    assert (numbers[np.triu_indices(len(numbers), 1)] == 0).all()
+    seen.page.select_option("#kind", "encoder")
+    assert not seen.page.locator("#zero-sign").is_visible()
     seen = opened(pair(*SHORT), "#head=0")
     before = seen.picture()
     seen.page.locator("#least").evaluate("s => { s.value = 60; s.dispatchEvent(new Event('input')); }")
@@ -340,15 +303,34 @@ def test_what_is_below_the_threshold_is_left_out(opened: Any) -> None:
     least = float(seen.page.locator("#least-value").text_content())
     assert least == pytest.approx(seen.page.evaluate("0.6 * view.largest"), abs=1e-4)
     assert "least=60" in seen.page.url
-
-
-def test_a_map_of_even_weights_stays_pale_and_draws_no_lines(opened: Any) -> None:
-    """To the largest, 1/30 was the strongest colour, and the lines one blue mass."""
     even = [np.full((1, 30, 30), 1 / 30, dtype=np.float32)]
     seen = opened(AttentionRecord(tokens=[f"w{n}" for n in range(30)], kinds={"encoder": even}), "#view=lines")
     drawn = "(c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data].some(v => v > 0))"
     assert not seen.page.evaluate(f"{drawn}(document.getElementById('lines-canvas'))")
     assert seen.page.evaluate("view.top") == pytest.approx(4 / 30, rel=1e-5)
+
+
+def test_the_overview_shows_every_head_and_each_is_drawn_in_its_colour(opened: Any) -> None:
+    seen = opened(pair(*SHORT), "#view=overview")
+    thumbs = seen.page.locator(".thumb")
+    assert thumbs.count() == 2 * 3
+    seen.page.wait_for_function("[...document.querySelectorAll('.thumb canvas')].every(c => c.width > 1)")
+    assert len(set(thumbs.locator("canvas").evaluate_all("all => all.map(c => c.toDataURL())"))) == 6
+    seen.page.get_by_label("Layer 0, head 2").click()
+    assert "layer 0, head 2" in seen.caption() and seen.page.locator("#heat").is_visible() and seen.complaints == []
+    seen = opened(pair(*SHORT), "#view=lines&head=colours")
+    drawn = "document.getElementById('lines-canvas').toDataURL()"
+    every = seen.page.evaluate(drawn)
+    chips = seen.page.locator("#heads button")
+    assert chips.count() == 3
+    assert len(set(chips.locator("i").evaluate_all("all => all.map(i => getComputedStyle(i).backgroundColor)"))) == 3
+    for head in range(3):
+        chips.nth(head).click()
+    assert seen.page.evaluate(drawn) != every
+    empty = "(c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.every(v => v === 0))"
+    assert seen.page.evaluate(f"{empty}(document.getElementById('lines-canvas'))")
+    seen.page.locator("#view-heat").click()
+    assert "mean of 3 heads" in seen.caption()
 
 
 @pytest.mark.parametrize("width", [360, 1280])
@@ -360,15 +342,6 @@ def test_a_long_map_fits_the_width_where_asked(opened: Any, width: int) -> None:
     assert seen.page.evaluate(beyond) > 0
     seen.page.locator("#fit").check()
     assert seen.page.evaluate(beyond) == 0
-
-
-def test_a_long_title_is_folded(opened: Any) -> None:
-    seen = opened(pair(*SHORT, title="palavra " * 120))
-    folded = seen.page.locator("#title").bounding_box()["height"]
-    assert folded < 80
-    seen.page.locator("#title-more").click()
-    assert seen.page.locator("#title").bounding_box()["height"] > 2 * folded
-    assert not opened(pair(*SHORT, title="short")).page.locator("#title-more").is_visible()
 
 
 def test_a_page_of_several_sentences_shows_each(browser: Any, tmp_path: Path) -> None:

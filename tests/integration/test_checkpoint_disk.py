@@ -168,8 +168,7 @@ def on_a_small_disk(disk: Path, script: str, size: int) -> str:
 
 
 def test_vectors_that_do_not_fit_leave_the_file_before(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    *errors, names = on_a_small_disk(disk, VECTORS, 300_000).splitlines()
+    *errors, names = on_a_small_disk(tmp_path / "disk", VECTORS, 300_000).splitlines()
     assert len(errors) == 3 and all("cannot be written: " in line and "None" not in line for line in errors)
     assert all("No space left" in line or "the disk may be full" in line for line in errors)
     assert names == "['v.npy', 'v.tsv', 'v.vec']"
@@ -180,8 +179,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """A disk of one and a half checkpoints, and the lines of two scripts on it: one interpreter that imports torch."""
     disk = tmp_path_factory.mktemp("small") / "disk"
     one = 2 * 400_000 + 6 * 4096  # bytes of one checkpoint, about
-    both = f"{SCRIPT}\nshutil.rmtree(folder)\n{TRAINING}"
-    return disk, on_a_small_disk(disk, both, one * 3 // 2).splitlines()
+    return disk, on_a_small_disk(disk, f"{SCRIPT}\nshutil.rmtree(folder)\n{TRAINING}", one * 3 // 2).splitlines()
 
 
 def test_r5_a_full_disk(told: tuple[Path, list[str]]) -> None:
@@ -198,16 +196,13 @@ def test_r5_a_full_disk(told: tuple[Path, list[str]]) -> None:
     for key, step, names in (("while writing", 3, "names while writing"), ("no byte at all", 4, "names no byte")):
         assert f"cannot save step {step} to {disk / 'checkpoints'}" in seen[key]
         assert "No space left on device" in seen[key]
-        assert "bytes are needed; the last good checkpoint is step 1" in seen[key]
-        assert seen[names] == only
+        assert "bytes are needed; the last good checkpoint is step 1" in seen[key] and seen[names] == only
     assert seen["newest"] == [1, [1.0], [1.0]]
 
     assert seen["journal full"] == [1]
     assert sum("training continues without events" in text for text in seen["warnings"]) == 1
     assert sum("3 events were lost" in text for text in seen["warnings"]) == 1
-    assert seen["locked"] is True
-    assert seen["after"] == [5, [5.0], [5.0]]
-    assert seen["names after"] == ["step-00000005"]
+    assert seen["locked"] is True and seen["after"] == [5, [5.0], [5.0]] and seen["names after"] == ["step-00000005"]
     assert seen["journal after"] == [1, 5]
 
 

@@ -126,46 +126,32 @@ def old_or_new(*allowed: float | None) -> Callable[[Path], None]:
 EVERY = pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
 
 
-@EVERY
-@in_small_process
-def test_r2_the_first_save_may_die_anywhere(folder: Path, every: int) -> None:
-    assert every_death(folder, lambda _: None, lambda trial: save(trial, 1), old_or_new(None, 1.0), every) > 40 // every
+def save_one(trial: Path) -> Path:
+    return save(trial, 1)
+
+
+def to_clean(trial: Path) -> None:
+    old = save_one(trial).rename(trial / "step-00000001.old")  # a replacement cut between its renames
+    shutil.copytree(old, trial / f".tmp-2-{'0' * 32}")
+    shutil.copytree(old, trial / f".trash-step-00000000-{'0' * 32}")
+
+
+# What may die, what is there before, what can be loaded afterwards, and how many deaths it has at least.
+SAVES: dict[str, tuple[Work, Work, tuple[float | None, ...], int]] = {
+    "the first save": (save_one, lambda trial: None, (None, 1.0), 40),
+    "a later save": (lambda trial: save(trial, 2), save_one, (1.0, 2.0), 40),
+    "replacing the only checkpoint": (lambda trial: save(trial, 1, fill=7.0), save_one, (1.0, 7.0), 50),
+    "saving with retention": (lambda trial: (save(trial, 2), retain(trial, 1)), save_one, (1.0, 2.0), 60),
+    "cleaning up": (clean, to_clean, (1.0,), 15),
+}
 
 
 @EVERY
+@pytest.mark.parametrize("number", range(len(SAVES)), ids=list(SAVES))
 @in_small_process
-def test_r2_a_later_save_may_die_anywhere(folder: Path, every: int) -> None:
-    check = old_or_new(1.0, 2.0)
-    assert every_death(folder, lambda trial: save(trial, 1), lambda trial: save(trial, 2), check, every) > 40 // every
-
-
-@EVERY
-@in_small_process
-def test_r2_replacing_the_only_checkpoint_may_die_anywhere(folder: Path, every: int) -> None:
-    by_step = old_or_new(1.0, 7.0)
-    deaths = every_death(folder, lambda trial: save(trial, 1), lambda trial: save(trial, 1, fill=7.0), by_step, every)
-    assert deaths > 50 // every
-
-
-@EVERY
-@in_small_process
-def test_r2_saving_with_retention_may_die_anywhere(folder: Path, every: int) -> None:
-    def work(trial: Path) -> None:
-        save(trial, 2)
-        retain(trial, 1)
-
-    assert every_death(folder, lambda trial: save(trial, 1), work, old_or_new(1.0, 2.0), every) > 60 // every
-
-
-@EVERY
-@in_small_process
-def test_r2_cleaning_up_may_die_anywhere(folder: Path, every: int) -> None:
-    def prepare(trial: Path) -> None:
-        old = save(trial, 1).rename(trial / "step-00000001.old")  # a replacement cut between its renames
-        shutil.copytree(old, trial / f".tmp-2-{'0' * 32}")
-        shutil.copytree(old, trial / f".trash-step-00000000-{'0' * 32}")
-
-    assert every_death(folder, prepare, clean, old_or_new(1.0), every) > 15 // every
+def test_r2_a_save_may_die_anywhere(folder: Path, number: int, every: int) -> None:
+    work, before, allowed, least = [*SAVES.values()][number]
+    assert every_death(folder, before, work, old_or_new(*allowed), every) > least // every
 
 
 STRACE = shutil.which("strace")

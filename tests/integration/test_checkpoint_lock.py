@@ -53,8 +53,7 @@ def test_r8_a_worker_that_outlives_its_trainer_does_not_keep_the_lock(folder: Pa
 
     def trainer() -> None:
         with RunLock(folder):
-            worker = in_child(lambda: time.sleep(600))
-            os.write(say, worker.to_bytes(4, "little"))
+            os.write(say, in_child(lambda: time.sleep(600)).to_bytes(4, "little"))
             time.sleep(600)
 
     pid = in_child(trainer)

@@ -11,13 +11,13 @@ import torch
 
 import atento
 from atento.base.errors import AtentoWarning, DataError, UsageError
-from atento.data.files.source_lines import read_lines
 from atento.data.objectives.labels import inputs_of, texts_as_store
 from atento.runs.train import TrainedRun
 from atento.tasks.task_model import TaskModel
 from atento.tasks.text_outputs import text_outputs
 from atento.text.characters import sentence_characters
 from conftest import ForkServer, refused
+from runs import events
 
 pytestmark = pytest.mark.integration
 
@@ -39,21 +39,15 @@ def records() -> list[tuple[str, str]]:
 
 
 def recipe(data: dict[str, Any], network: dict[str, Any] = ENCODER, **training: Any) -> dict[str, Any]:
-    return {
-        "task": "classification",
-        "data": data,
-        "tokenizer": {"kind": "word", "vocab_size": 200},
-        "network": network,
-        "training": TRAINING | training,
-    }
+    made = {"task": "classification", "data": data, "tokenizer": {"kind": "word", "vocab_size": 200}}
+    return made | {"network": network, "training": TRAINING | training}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same records as a table without and with a header, quoted, and as objects."""
     here = tmp_path_factory.mktemp("classification")
-    plain = "".join(f"{text}\t{label}\n" for text, label in records())
-    (here / "plain.tsv").write_text(plain, encoding="utf-8")
+    (here / "plain.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in records()), encoding="utf-8")
     (here / "named.tsv").write_text("label\ttext\n" + "".join(f"{b}\t{a}\n" for a, b in records()), encoding="utf-8")
     (here / "named.csv").write_text("text,label\n" + "".join(f'"{a}",{b}\n' for a, b in records()), encoding="utf-8")
     objects = [json.dumps({"text": text, "label": label}) for text, label in records()]
@@ -67,12 +61,11 @@ def run(folder: Path) -> TrainedRun:
     return atento.train(recipe({"train": source, "valid": source}, steps=80), out=folder / "run", threads=1)
 
 
-def last_loss(folder: Path) -> float:
-    events = [json.loads(line) for line in read_lines(folder / "metrics.jsonl")]
-    return float([event for event in events if event["event"] == "train"][-1]["loss"])
+def last_loss(run: TrainedRun) -> float:
+    return float(events(run.folder, "train")[-1]["loss"])
 
 
-def test_a_recipe_without_init_learns_labels_with_spaces_and_accents(run: TrainedRun, tmp_path: Path) -> None:
+def test_a_recipe_without_init_learns_labels(run: TrainedRun, tmp_path: Path, server: ForkServer) -> None:
     assert run.best == 1.0
     model = atento.load(run.folder)
     assert model.config["network"]["heads"][0]["labels"] == NAMES
@@ -84,19 +77,9 @@ def test_a_recipe_without_init_learns_labels_with_spaces_and_accents(run: Traine
     assert sum(one.probability for one in every[1]) == pytest.approx(1)
     saved = model.save(tmp_path / "saved")
     assert "print(model.classify('Olá.'))" in (saved / "README.md").read_text(encoding="utf-8")
-
-
-def test_a_model_of_single_texts_refuses_pairs(run: TrainedRun, server: ForkServer, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="this model was trained on single texts: got pairs of texts"):
         atento.load(run.folder).classify([("um", "dois")])
     refused(server.run("classify", str(run.folder), "--pairs", cwd=tmp_path, stdin="a\tb\n"), "trained on single texts")
-
-
-def test_splits_must_have_the_same_fields(tmp_path: Path) -> None:
-    data = {"train": [("uva", "pera", "fruta"), ("gato", "cão", "animal")], "valid": [("uva", "fruta")]}
-    sources = {name: {"memory": name} for name in data}
-    with pytest.raises(DataError, match=r"`data.valid` has `text` and `label`, and `data.train` has `text` and `pair`"):
-        atento.train(recipe(sources), data=data, out=tmp_path / "run")
 
 
 def test_every_form_of_the_data_gives_the_same_run(folder: Path, run: TrainedRun, tmp_path: Path) -> None:
@@ -104,16 +87,16 @@ def test_every_form_of_the_data_gives_the_same_run(folder: Path, run: TrainedRun
     for form in ({"text": 0, "label": 1, "file": "plain.tsv"}, *({"file": f"named.{kind}"} for kind in ("tsv", "csv"))):
         source = {"text": "text", "label": "label"} | form | {"file": str(folder / form["file"])}
         out = tmp_path / str(len(list(tmp_path.iterdir())))
-        loss = last_loss(atento.train(recipe({"train": source}, steps=2), out=out, threads=1).folder)
+        loss = last_loss(atento.train(recipe({"train": source}, steps=2), out=out, threads=1))
         wanted = wanted or loss
         assert loss == wanted
     keyed = recipe({"train": {"file": str(folder / "named.jsonl"), "text": "text", "label": "label"}}, steps=2)
-    assert last_loss(atento.train(keyed, out=tmp_path / "keyed", threads=1).folder) == wanted
+    assert last_loss(atento.train(keyed, out=tmp_path / "keyed", threads=1)) == wanted
     texts, labels = map(list, zip(*records()))
     dicts = [{"text": text, "label": label} for text, label in records()]
     for number, data in enumerate((records(), (texts, labels), dicts, iter(records()))):
         made = recipe({}, steps=2)
-        assert last_loss(atento.train(made, data=data, out=tmp_path / f"m{number}", threads=1).folder) == wanted
+        assert last_loss(atento.train(made, data=data, out=tmp_path / f"m{number}", threads=1)) == wanted
 
 
 def test_numbers_are_labels_too(tmp_path: Path) -> None:
@@ -127,9 +110,7 @@ def test_numbers_are_labels_too(tmp_path: Path) -> None:
         assert set(atento.evaluate(model, source["file"])) == set(atento.evaluate(model, given)) == {"accuracy"}
 
 
-def test_evaluation_reads_a_header_and_refuses_labels_that_the_model_lacks(
-    folder: Path, run: TrainedRun, tmp_path: Path
-) -> None:
+def test_evaluation_reads_a_header_and_refuses_unknown_labels(folder: Path, run: TrainedRun, tmp_path: Path) -> None:
     model = atento.load(run.folder)
     for name in ("plain.tsv", "named.tsv", "named.csv", "named.jsonl"):
         score = atento.evaluate(model, folder / name)["accuracy"]
@@ -152,8 +133,8 @@ def test_pairs_of_texts(tmp_path: Path, server: ForkServer) -> None:
     memory = atento.train(recipe({}, steps=150, learning_rate=3e-3), data=PAIRS, out=tmp_path / "memory", threads=1)
     model = atento.load(run.folder)
     assert torch.equal(next(model.network.parameters()), next(atento.load(memory.folder).network.parameters()))
-    assert atento.evaluate(model, tmp_path / "pairs.tsv")["accuracy"].value == 1.0
-    assert atento.evaluate(model, PAIRS)["accuracy"].value == 1.0
+    for given in (tmp_path / "pairs.tsv", PAIRS):
+        assert atento.evaluate(model, given)["accuracy"].value == 1.0
     assert model.classify(("a", "a")).name == "low low"
     assert [label.name for label in model.classify([("a", "c"), ("d", "b")])] == ["low high", "high low"]
     with pytest.raises(UsageError, match="this model was trained on pairs of texts: got single texts"):
@@ -180,8 +161,7 @@ def test_commands(run: TrainedRun, folder: Path, server: ForkServer) -> None:
     first, empty = map(json.loads, done.stdout.splitlines())
     assert first["text"] == "aqui há uva" and first["labels"][0]["name"] == "fruta" and len(first["labels"]) == 3
     assert empty == {"text": "", "labels": []}
-    done = server.run("evaluate", "run", "plain.tsv", cwd=folder)
-    assert done.stdout.startswith("accuracy 1.0000 [1.0000, 1.0000]")
+    assert server.run("evaluate", "run", "plain.tsv", cwd=folder).stdout.startswith("accuracy 1.0000 [1.0000, 1.0000]")
     done = server.run("evaluate", "run", "plain.tsv", "--metrics", "f1,matthews,report", cwd=folder)
     assert [line.split()[0] for line in done.stdout.splitlines()[:4]] == ["F1", "Matthews", "accuracy", "precision"]
     done = server.run("evaluate", "run", "plain.tsv", "--report", "--confusion", "c.svg", cwd=folder)
@@ -223,6 +203,10 @@ def test_what_is_refused_before_training(folder: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=said):
             atento.train(recipe({}), data=given, out=tmp_path / "bad", threads=1)
+    data = {"train": [("uva", "pera", "fruta"), ("gato", "cão", "animal")], "valid": [("uva", "fruta")]}
+    sources = {name: {"memory": name} for name in data}
+    with pytest.raises(DataError, match=r"`data.valid` has `text` and `label`, and `data.train` has `text` and `pair`"):
+        atento.train(recipe(sources), data=data, out=tmp_path / "run")
 
 
 def test_long_texts_are_cut_with_one_warning_that_counts(run: TrainedRun, folder: Path, tmp_path: Path) -> None:
@@ -250,9 +234,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(folder: Path, run: TrainedRun
     assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
 
 
-def test_fine_tuning_keeps_the_head_of_the_same_labels_and_lays_a_new_one_for_others(
-    run: TrainedRun, tmp_path: Path
-) -> None:
+def test_fine_tuning_keeps_the_head_of_the_same_labels_alone(run: TrainedRun, tmp_path: Path) -> None:
     still = {"steps": 1, "learning_rate": 0.0}
     before = atento.load(run.folder).network.state_dict()
     renamed = [(text, f"{label}!") for text, label in records()]
@@ -324,8 +306,7 @@ def test_elmo_reads_the_characters_of_pairs(tmp_path: Path) -> None:
 def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
     given = recipe({}, {"preset": preset, **TINY}, steps=20) | {"tokenizer": {"kind": "bpe", "vocab_size": 330}}
-    run = atento.train(given, data=records(), out=tmp_path / "run", threads=1)
-    model = atento.load(run.folder)
+    model = atento.load(atento.train(given, data=records(), out=tmp_path / "run", threads=1).folder)
     folder = model.save(tmp_path / "out", layout="huggingface")
     network, report = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
     assert not report["missing_keys"] and all("pooler" in name for name in report["unexpected_keys"])
@@ -334,9 +315,7 @@ def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
     texts = [text for text, _ in records()][::7]
     with torch.no_grad():
         theirs = network(**tokenizer(texts, padding=True, return_tensors="pt")).logits.softmax(dim=-1)
-    back = atento.load(folder)
-    for one in (model, back):
+    for one in (model, atento.load(folder)):
         for row, labels in zip(theirs.tolist(), one.classifications(texts)):
             assert {label.name: label.probability for label in labels} == pytest.approx(dict(zip(NAMES, row)), abs=1e-5)
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    assert "pipeline('text-classification', model='.')" in card
+    assert "pipeline('text-classification', model='.')" in (folder / "README.md").read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,9 +34,7 @@ COMMANDS = sorted(commands(typer.main.get_command(application())))
 GROUPS = {("tokenizer",), ("recipes",), ("config",), ("data",)}
 
 
-# Help and versions --------------------------------------------------------------------------------------------------
-
-
+# Help and versions
 def test_the_commands_are_those_of_the_contract() -> None:
     words = {" ".join(command) for command in COMMANDS}
     for wanted in (
@@ -60,34 +59,27 @@ def test_every_command_has_help_with_an_example_of_it(server: ForkServer, data: 
         assert parts in COMMANDS or parts[:1] in COMMANDS, words
 
 
-def test_help_has_a_short_name(server: ForkServer, data: Path) -> None:
+def test_version_and_help(server: ForkServer, data: Path) -> None:
+    done = server.run("--version", cwd=data)
+    assert (done.status, done.stdout, done.stderr) == (0, f"atento {atento.__version__}\n", "")
     for command in ([], ["train"], ["tokenizer", "encode"]):
         assert server.run(*command, "-h", cwd=data).stdout == server.run(*command, "--help", cwd=data).stdout
-
-
-def test_every_command_that_runs_a_network_takes_the_four_options(server: ForkServer, data: Path) -> None:
-    networks = ("train", "translate", "summarize", "generate", "embed", "similarity", "evaluate", "attend", "demo")
-    for command in networks:
+    for command in ("train", "translate", "summarize", "generate", "embed", "similarity", "evaluate", "attend", "demo"):
         text = server.run(command, "--help", cwd=data).stdout
         for option in ("--device", "--seed", "--precision", "--threads"):
             assert option in text, (command, option)
-
-
-def test_version(server: ForkServer, data: Path) -> None:
-    done = server.run("--version", cwd=data)
-    assert (done.status, done.stdout, done.stderr) == (0, f"atento {atento.__version__}\n", "")
+    for command in (["train"], ["translate"], ["embed"], ["evaluate"], ["score"], ["attend"], ["notes"]):
+        text = server.run(*command, "--help", cwd=data).stdout
+        assert "--seed" in text and "9223372036854775807" not in text and "SEED" in text, command
 
 
 def test_wrong_words_are_refused(server: ForkServer, data: Path) -> None:
+    model = "A run folder, a model folder, a model that comes with Atento or a hub name"
     for words, said in (
         ("trian", "unknown command 'trian'; did you mean 'train'? Known: answer, attend, augment, average, "),
         ("explain x", "unknown command 'explain'; did you mean 'classify --explain'? Known: "),
         ("tokenizer x", "unknown command 'x'. Known: decode, encode, info, train"),
-        (
-            "translate",
-            "`atento translate` needs MODEL (A run folder, a model folder, a model that comes with Atento or "
-            "a hub name): got none; see: ",
-        ),
+        ("translate", f"`atento translate` needs MODEL ({model}): got none; see: "),
         ("score bleu", "`atento score` needs HYPOTHESES ("),
         ("attend run text", "`atento attend` needs --out (FILE.html"),
         ("translate run --beem 3", "`atento translate` has no option --beem; did you mean --beam?"),
@@ -108,31 +100,17 @@ def test_wrong_words_are_refused(server: ForkServer, data: Path) -> None:
         done = server.run(*words.split(), cwd=data)
         refused(done, said)
         assert done.stderr.count("\n") == 1 and "╭" not in done.stderr  # one line, no box
-
-
-def test_a_wrong_value_from_the_environment_says_so(server: ForkServer, data: Path) -> None:
     done = server.run("demo", cwd=data, env={"ATENTO_DEMO_STEPS": "few"})
     refused(done, "--steps (from ATENTO_DEMO_STEPS) must be a whole number: got 'few'")
 
 
-def test_help_shows_no_range_of_a_seed(server: ForkServer, data: Path) -> None:
-    for command in (["train"], ["translate"], ["embed"], ["evaluate"], ["score"], ["attend"], ["notes"]):
-        text = server.run(*command, "--help", cwd=data).stdout
-        assert "--seed" in text and "9223372036854775807" not in text and "SEED" in text, command
-
-
-def test_swapped_arguments(server: ForkServer, here: Path) -> None:
+def test_swapped_arguments_and_an_empty_name_of_a_file(server: ForkServer, here: Path) -> None:
     """`translate three.txt RUN` was taken for a model of word vectors."""
     (here / "three.txt").write_text("one\ntwo\nthree\n", encoding="utf-8")
     lines = [f"{command} three.txt run" for command in ("translate", "generate", "embed", "similarity", "evaluate")]
     said = "the first argument must be the model, followed by its input: got three.txt before run"
-    each_refused(server, here, dict.fromkeys(lines, said))
-
-
-def test_an_empty_name_of_a_file(server: ForkServer, here: Path) -> None:
-    each_refused(
-        server, here, dict.fromkeys(("translate run ''", "score bleu '' tiny.yaml"), "must not be empty: got ''")
-    )
+    empty = dict.fromkeys(("translate run ''", "score bleu '' tiny.yaml"), "must not be empty: got ''")
+    each_refused(server, here, dict.fromkeys(lines, said) | empty)
 
 
 LIGHT = """
@@ -164,12 +142,10 @@ print(sorted(heavy & set(sys.modules)), file=sys.stderr)
 def test_torch_is_loaded_only_to_run_a_network(tmp_path: Path, argv: list[str], allowed: list[str]) -> None:
     for name in ("hyp", "ref"):
         (tmp_path / name).write_text("a b c\n", encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", LIGHT.format(argv=argv)], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    program = [sys.executable, "-c", LIGHT.format(argv=argv)]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    loaded = set(json.loads(done.stderr.splitlines()[-1].replace("'", '"')))
-    assert loaded <= {"pydantic", *allowed}
+    assert set(json.loads(done.stderr.splitlines()[-1].replace("'", '"'))) <= {"pydantic", *allowed}
 
 
 def test_import_atento_loads_nothing_heavy() -> None:
@@ -184,9 +160,7 @@ def test_import_atento_loads_nothing_heavy() -> None:
     assert all(callable(getattr(atento, name)) for name in ("evaluate", "load", "train"))
 
 
-# Translate ----------------------------------------------------------------------------------------------------------
-
-
+# Translate
 def test_one_line_in_one_line_out(server: ForkServer, here: Path) -> None:
     source = lines_of(here / "valid.tsv", 0)
     text = "\n".join([source[0], "", source[1], "   ", *source[2:]]) + "\n"
@@ -197,18 +171,13 @@ def test_one_line_in_one_line_out(server: ForkServer, here: Path) -> None:
     assert len(out) == text.count("\n") + 1 and out[1] == out[3] == "" and out[-1] == ""
     for argv in (["run"], ["run", "-"], [here / "run", "-"]):
         assert server.run("translate", *argv, cwd=here, stdin=text).stdout == from_file.stdout
-    assert server.run("translate", "run", cwd=here, stdin=text[:-1]).stdout == from_file.stdout  # no last newline
-    assert server.run("translate", "run", cwd=here, stdin=text.replace("\n", "\r\n")).stdout == from_file.stdout
-    assert server.run("translate", "run", cwd=here, stdin="").stdout == ""
-    assert server.run("translate", "run", cwd=here, stdin="\n").stdout == "\n"
-    model = atento.load(here / "run")
-    assert out[:-1] == model.translate(text.split("\n")[:-1])
-
-
-def test_eight_characters_that_are_no_line_ends(server: ForkServer, here: Path) -> None:
-    """Only a newline ends a line: not VT, FF, FS, GS, RS, NEL, U+2028 or U+2029."""
-    text = "a\x0bb\x0cc\x1cd\x1de\x1ef\x85g\u2028h\u2029i\nj\n"
-    assert server.run("translate", "run", cwd=here, stdin=text).stdout.count("\n") == 2
+    for same in (text[:-1], text.replace("\n", "\r\n")):  # no last newline
+        assert server.run("translate", "run", cwd=here, stdin=same).stdout == from_file.stdout
+    for blank in ("", "\n"):
+        assert server.run("translate", "run", cwd=here, stdin=blank).stdout == blank
+    assert out[:-1] == atento.load(here / "run").translate(text.split("\n")[:-1])
+    no_line_ends = "a\x0bb\x0cc\x1cd\x1de\x1ef\x85g\u2028h\u2029i\nj\n"
+    assert server.run("translate", "run", cwd=here, stdin=no_line_ends).stdout.count("\n") == 2
 
 
 def test_a_model_that_writes_line_ends_still_answers_line_by_line(server: ForkServer, here: Path) -> None:
@@ -244,25 +213,17 @@ def test_a_model_that_writes_line_ends_still_answers_line_by_line(server: ForkSe
 @pytest.mark.parametrize(
     ("streams", "answered", "status"),
     [
-        ("< line.txt >&-", False, 1),
-        *(  # each starts a Python of its own that imports torch
-            pytest.param(*rest, marks=pytest.mark.slow)
-            for rest in (
-                ("<&- >&- 2>&-", False, 0),
-                ("<&-", False, 0),
-                ("< line.txt 2>&-", True, 0),
-                ("< line.txt >&- 2>&-", False, 1),
-            )
-        ),
+        ("< line.txt >&-", False, 1),  # each starts a Python of its own that imports torch
+        pytest.param("<&- >&- 2>&-", False, 0, marks=pytest.mark.slow),
+        pytest.param("<&-", False, 0, marks=pytest.mark.slow),
+        pytest.param("< line.txt 2>&-", True, 0, marks=pytest.mark.slow),
+        pytest.param("< line.txt >&- 2>&-", False, 1, marks=pytest.mark.slow),
     ],
 )
-def test_standard_streams_that_were_closed_before_the_start(
-    here: Path, streams: str, answered: bool, status: int
-) -> None:
+def test_standard_streams_that_were_closed_at_the_start(here: Path, streams: str, answered: bool, status: int) -> None:
     """Nothing to read is no failure; an output that cannot be handed over is."""
     (here / "line.txt").write_text("A cat.\n", encoding="utf-8")
-    command = " ".join(f"'{word}'" for word in PLAIN)
-    typed = f"{command} translate run {streams}"
+    typed = f"{shlex.join(PLAIN)} translate run {streams}"
     done = subprocess.run(typed, shell=True, cwd=here, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
     said = "error: standard output: Bad file descriptor\n" if streams == "< line.txt >&-" else ""
     assert (done.returncode, done.stderr) == (status, said)
@@ -271,9 +232,8 @@ def test_standard_streams_that_were_closed_before_the_start(
 
 def test_all_streams_may_be_closed_before_a_command_that_needs_no_torch(here: Path) -> None:
     """As above: no descriptor that is opened meanwhile takes the place of one of them."""
-    command = " ".join(f"'{word}'" for word in PLAIN)
     for streams, status in (("<&- >&- 2>&-", 0), ("<&-", 0), ("< valid.tsv >&- 2>&-", 1)):
-        typed = f"{command} tokenizer encode run/tokenizer {streams}"
+        typed = f"{shlex.join(PLAIN)} tokenizer encode run/tokenizer {streams}"
         assert subprocess.run(typed, shell=True, cwd=here, env=ENVIRONMENT, timeout=120).returncode == status, streams
 
 
@@ -305,7 +265,7 @@ def test_decoding_flags(server: ForkServer, here: Path) -> None:
     each_refused(server, here, {f"translate run {flags}": said for flags, said in refusals.items()}, stdin="a\n")
 
 
-def test_json_holds_every_hypothesis(server: ForkServer, here: Path) -> None:
+def test_json_holds_every_hypothesis_and_sentences_are_split(server: ForkServer, here: Path) -> None:
     source = lines_of(here / "valid.tsv", 0)[:3]
     stdin = "\n".join([source[0], "", *source[1:]]) + "\n"
     done = server.run("translate", "run", "--json", "--beam", "3", "--n-best", "2", cwd=here, stdin=stdin)
@@ -314,14 +274,10 @@ def test_json_holds_every_hypothesis(server: ForkServer, here: Path) -> None:
     found = atento.load(here / "run").translations(source, beam=3, n_best=2)
     for record, right in zip([records[0], *records[2:]], found, strict=True):
         assert [one["text"] for one in record["translations"]] == [one.text for one in right]
-        assert [one["log_prob"] for one in record["translations"]] == pytest.approx(
-            [o.hypothesis.log_prob for o in right]
-        )
+        log_probs = [one.hypothesis.log_prob for one in right]
+        assert [one["log_prob"] for one in record["translations"]] == pytest.approx(log_probs)
         assert set(record["translations"][0]) == {"text", "score", "log_prob", "finished"}
     assert [one["text"] for one in records[1]["translations"]] == [""]
-
-
-def test_split_sentences(server: ForkServer, here: Path) -> None:
     one, two = lines_of(here / "valid.tsv", 0)[:2]
     model = atento.load(here / "run")
     done = server.run("translate", "run", "--split-sentences", cwd=here, stdin=f"{one} {two}\n\n{two}\n")
@@ -345,7 +301,8 @@ def test_wrong_encodings_are_refused_by_line_or_counted(server: ForkServer, here
     refused(server.run("translate", "run", "run", cwd=here), "run: is a directory")
 
 
-def test_models_that_are_not_there(server: ForkServer, here: Path) -> None:
+def test_models_that_are_not_there_and_lone_surrogates(server: ForkServer, here: Path) -> None:
+    """A shell may hand over bytes that are no UTF-8; Python turns them into half surrogate pairs."""
     offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(here)}
     (here / "runs").mkdir(exist_ok=True)
     refusals = {
@@ -355,28 +312,15 @@ def test_models_that_are_not_there(server: ForkServer, here: Path) -> None:
         "tiny.yaml": "tiny.yaml is a file; a model is a folder",
         ".": "is neither a run (no checkpoints) nor a model folder",
     }
-    lines = {f"translate {name}": said for name, said in refusals.items()}
-    each_refused(server, here, lines, stdin="a\n", env=offline)
-
-
-def test_only_the_tokenizers_own_error_speaks_of_surrogates(server: ForkServer, here: Path) -> None:
-    """A shell may hand over bytes that are no UTF-8; Python turns them into half surrogate pairs."""
+    each_refused(server, here, {f"translate {name}": said for name, said in refusals.items()}, stdin="a\n", env=offline)
     refused(server.run("attend", "run", os.fsdecode(b"a\xff"), "--out", "x.html", cwd=here), "lone surrogate")
 
 
-# Pipes and full disks -----------------------------------------------------------------------------------------------
-
-
+# Pipes and full disks
 def broken_pipe(argv: list[str], cwd: Path, first: bool) -> tuple[int, bytes]:
     """A command whose reader leaves at once, or after the first line; its status and what it complained of."""
-    process = subprocess.Popen(
-        [*PLAIN, *argv],
-        cwd=cwd,
-        env={**os.environ, **ENVIRONMENT},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([*PLAIN, *argv], cwd=cwd, env={**os.environ, **ENVIRONMENT}, **files)
     assert process.stdout is not None and process.stderr is not None
     if first:
         assert process.stdout.readline()
@@ -390,9 +334,8 @@ def broken_pipe(argv: list[str], cwd: Path, first: bool) -> tuple[int, bytes]:
 def test_closing_the_pipe_early_is_no_error(here: Path, first: bool) -> None:
     """`| head -1`, with much more to come than a pipe holds."""
     (here / "long.txt").write_text("the cat sleeps\n" * 8_000, encoding="utf-8")
-    assert broken_pipe(["tokenizer", "encode", "run/tokenizer", "long.txt", "--json"], here, first) == (0, b"")
-    assert broken_pipe(["config", "schema"], here, first) == (0, b"")
-    assert broken_pipe(["--help"], here, first) == (0, b"")
+    for command in ("tokenizer encode run/tokenizer long.txt --json", "config schema", "--help"):
+        assert broken_pipe(command.split(), here, first) == (0, b"")
 
 
 def test_a_reader_that_leaves_while_it_translates(server: ForkServer, here: Path) -> None:
@@ -434,32 +377,20 @@ def test_what_is_drawn_for_a_line_does_not_hang_on_how_it_comes(server: ForkServ
     (here / "many.txt").write_text("a cat\n" * 1500, encoding="utf-8")
     flags = ["translate", "run", "--sample", "--seed", "3", "--max-new-tokens", "3"]
     parts = server.run(*flags, cwd=here, stdin=here / "many.txt").stdout
-    whole = server.run(*flags, "many.txt", cwd=here).stdout
-    assert parts == whole and parts.count("\n") == 1500
+    assert parts == server.run(*flags, "many.txt", cwd=here).stdout and parts.count("\n") == 1500
     assert parts.split("\n")[:476] != parts.split("\n")[1024:1500]  # the second part does not draw as the first
 
 
-def test_a_full_disk_behind_standard_output(here: Path) -> None:
+def test_a_full_disk_behind_standard_output_and_nobody_listens_to_standard_error(here: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
     for argv in (["recipes", "list"], ["tokenizer", "info", "run/tokenizer"]):
         with Path("/dev/full").open("wb") as full:
-            done = subprocess.run(
-                [*PLAIN, *argv],
-                cwd=here,
-                env={**os.environ, **ENVIRONMENT},
-                stdout=full,
-                stderr=subprocess.PIPE,
-                timeout=60,
-            )
-        assert done.returncode == 1
-        assert done.stderr == b"error: standard output: No space left on device\n"
-
-
-def test_nobody_listens_to_standard_error(here: Path) -> None:
-    process = subprocess.Popen(
-        [*PLAIN, "recipes", "show", "none"], cwd=here, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+            files = {"stdout": full, "stderr": subprocess.PIPE}
+            done = subprocess.run([*PLAIN, *argv], cwd=here, env={**os.environ, **ENVIRONMENT}, timeout=60, **files)
+        assert done.returncode == 1 and done.stderr == b"error: standard output: No space left on device\n"
+    files = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([*PLAIN, "recipes", "show", "none"], cwd=here, **files)
     assert process.stderr is not None
     process.stderr.close()
     assert process.wait(timeout=60) == 2

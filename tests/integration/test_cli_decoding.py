@@ -50,8 +50,7 @@ def test_translate_trace_writes_a_page_of_each_line(server: ForkServer, here: Pa
     assert trace.runs[0].hypotheses[0][0].ids == found[0].hypothesis.ids and trace.runs[0].strategy == "beam"
     some = server.run("translate", "run", "--trace", "page.html", "--greedy", cwd=here, stdin="A cat.\n\nA dog.\n")
     none = "line 2 has no page: nothing is searched for it"
-    assert some.stderr.splitlines() == ["wrote page-1.html", none, "wrote page-3.html"]
-    assert some.stdout.count("\n") == 3
+    assert some.stderr.splitlines() == ["wrote page-1.html", none, "wrote page-3.html"] and some.stdout.count("\n") == 3
     assert "A dog." in (here / "page-3.html").read_text(encoding="utf-8") and not (here / "page-2.html").exists()
     several = server.run(
         "translate", "run", "--trace", "n.html", "--n-best", "2", "--beam", "3", "--json", cwd=here, stdin="A cat.\n"

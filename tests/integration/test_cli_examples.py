@@ -56,8 +56,7 @@ READ_ONLY = {
 
 def examples(command: Any) -> list[str]:
     """What stands behind `Example:`, as the command lines in it; words between them are left out."""
-    text = f"{command.help or ''}\n{command.epilog or ''}"
-    found = re.search(r"Examples?:\s+(.*)", text, re.DOTALL)
+    found = re.search(r"Examples?:\s+(.*)", f"{command.help or ''}\n{command.epilog or ''}", re.DOTALL)
     parts = " ".join(found.group(1).split()).split(";") if found else []
     return [re.sub(r"^[a-z ]+: +", "", part.strip()) for part in parts]
 
@@ -122,8 +121,7 @@ def test_the_example_of_a_command_works(server: ForkServer, room: Path, name: st
                 continue
             assert words[0] == "atento", line
             if name in READ_ONLY:
-                size = len(name.split()) + 1
-                COMMANDS[name].make_context(name, words[size:])
+                COMMANDS[name].make_context(name, words[len(name.split()) + 1 :])
                 continue
             done = server.run(*words[1:], cwd=room, stdin=passed)
             assert done.status in ((0, 3) if "--fail-under" in words else (0,)), (

@@ -56,5 +56,4 @@ def test_commands_that_write_files_say_what_they_wrote(server: ForkServer, here:
     converted = record("convert", "run", "--to", "atento", "--out", "copy")
     assert (converted["wrote"], converted["layout"]) == ("copy", "atento") and (here / "copy" / "config.json").exists()
     assert record("recipes", "copy", "micro-world-en-pt", "mine.yaml") == {"path": "mine.yaml"}
-    text = record("recipes", "show", "micro-world-en-pt")["text"]
-    assert text == (here / "mine.yaml").read_text(encoding="utf-8")
+    assert record("recipes", "show", "micro-world-en-pt")["text"] == (here / "mine.yaml").read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
 """The commands at their work, through processes of their own: recipes, data, runs, and a model used and scored."""
 
+import functools
 import json
 import os
 import signal
@@ -22,9 +23,7 @@ pytestmark = pytest.mark.integration
 PLAIN = [sys.executable, "-c", "from atento_cli.start import main; main()"]
 
 
-# Recipes, data, configuration ---------------------------------------------------------------------------------------
-
-
+# Recipes, data, configuration
 def test_recipe_errors_name_the_place(server: ForkServer, here: Path) -> None:
     (here / "bad.yaml").write_text("task: translation\ndata: {train: {world: train}}\ntraning: {}\n", encoding="utf-8")
     (here / "text.yaml").write_text("task: language-modeling\ndata: {train: {world: train}}\n", encoding="utf-8")
@@ -36,8 +35,7 @@ def test_recipe_errors_name_the_place(server: ForkServer, here: Path) -> None:
     }
     for command in ("train", "config check", "data peek", "data stats"):
         each_refused(server, here, {f"{command} {rest}": said for rest, said in refusals.items()})
-        done = server.run(*command.split(), "tiny.yaml", "training.steps", cwd=here)
-        refused(done, "key=value", "'training.steps'")
+        refused(server.run(*command.split(), "tiny.yaml", "training.steps", cwd=here), "key=value", "'training.steps'")
     alone = {
         "config check text.yaml tokenizer.shared=false": "command line: tokenizer.shared needs sources and targets",
         "train tiny.yaml network.vocab_size=7": "`network.vocab_size` must be the token",
@@ -45,18 +43,6 @@ def test_recipe_errors_name_the_place(server: ForkServer, here: Path) -> None:
     }
     each_refused(server, here, alone)
     assert not (here / "runs" / "tiny" / "checkpoints").exists()
-
-
-def test_unequal_parallel_files(server: ForkServer, here: Path) -> None:
-    (here / "a.en").write_text("one\ntwo\nthree\n", encoding="utf-8")
-    (here / "a.pt").write_text("um\ndois\n", encoding="utf-8")
-    rule = "line N of one must correspond to line N of the other"
-    said = f"a.en has 3 lines and a.pt has 2, and {rule}: a.en:3 has no partner"
-    parallel = ["~data.train", "data.train.source=a.en", "data.train.target=a.pt"]
-    refused(server.run("train", "tiny.yaml", *parallel, cwd=here), said)
-    refused(server.run("data", "stats", "tiny.yaml", *parallel, "data.skip_bad=true", cwd=here), said)
-    refused(server.run("evaluate", "run", "a.en", "a.pt", cwd=here), said)
-    each_refused(server, here, {"score bleu a.en a.pt": "must correspond to line N of a.pt: got 3 and 2 lines"})
 
 
 def test_data_stats_and_peek(server: ForkServer, here: Path) -> None:
@@ -68,12 +54,10 @@ def test_data_stats_and_peek(server: ForkServer, here: Path) -> None:
     assert records["train"]["source_longest"] == max(len(text.split()) for text in train)
     assert records["train"]["repeated"] == 0
     tokenizer = Tokenizer.load(here / "run" / "tokenizer")
-    counts = [
-        max(len(tokenizer.encode(lines_of(here / "train.tsv", side)[row])) for side in (0, 1)) for row in range(60)
-    ]
+    sides = [[len(tokenizer.encode(text)) for text in lines_of(here / "train.tsv", side)] for side in (0, 1)]
     short = ["data.max_len=14", "tokenizer=run/tokenizer"]
     over = json.loads(server.run("data", "stats", "tiny.yaml", *short, "--json", cwd=here).stdout)[0]["over_max_len"]
-    assert over == {"max_len": 14, "records": sum(count + 1 > 14 for count in counts), "cut": "none"}
+    assert over == {"max_len": 14, "records": sum(count + 1 > 14 for count in map(max, *sides)), "cut": "none"}
     assert 0 < over["records"] < 60
     short_run = server.run("train", "tiny.yaml", *short, "training.steps=1", "--out", "short", cwd=here)
     assert f"{over['records']} of 60 training pairs left out: longer than 14 tokens" in short_run.stderr
@@ -137,18 +121,25 @@ def test_config_and_recipes_and_training_from_a_copy(server: ForkServer, here: P
     assert server.run("config", "check", "-", cwd=here, stdin=(here / "mine.yaml").read_text("utf-8")).stdout == "ok\n"
 
 
-def test_runs_refuses_what_is_none(server: ForkServer, here: Path) -> None:
+def test_unequal_parallel_files_and_folders_that_are_no_runs(server: ForkServer, here: Path) -> None:
     refusals = {"runs show": "`atento runs show` takes one run folder", "runs show none": "none is not a run"}
     refusals |= {"runs": "runs is not a folder of runs", "runs a b": "a b is not a folder of runs"}
     each_refused(server, here, refusals)
     (here / "empty").mkdir()
     done = server.run("runs", "empty", cwd=here)
     assert (done.status, done.stdout) == (0, "")
+    (here / "a.en").write_text("one\ntwo\nthree\n", encoding="utf-8")
+    (here / "a.pt").write_text("um\ndois\n", encoding="utf-8")
+    rule = "line N of one must correspond to line N of the other"
+    said = f"a.en has 3 lines and a.pt has 2, and {rule}: a.en:3 has no partner"
+    parallel = ["~data.train", "data.train.source=a.en", "data.train.target=a.pt"]
+    refused(server.run("train", "tiny.yaml", *parallel, cwd=here), said)
+    refused(server.run("data", "stats", "tiny.yaml", *parallel, "data.skip_bad=true", cwd=here), said)
+    refused(server.run("evaluate", "run", "a.en", "a.pt", cwd=here), said)
+    each_refused(server, here, {"score bleu a.en a.pt": "must correspond to line N of a.pt: got 3 and 2 lines"})
 
 
-# Using a model ------------------------------------------------------------------------------------------------------
-
-
+# Using a model
 def test_evaluate_scores_gates_and_json(server: ForkServer, here: Path) -> None:
     done = server.run("evaluate", "run", "valid.tsv", "--json", "--greedy", cwd=here)
     assert done.status == 0 and done.stderr == ""
@@ -159,8 +150,8 @@ def test_evaluate_scores_gates_and_json(server: ForkServer, here: Path) -> None:
     assert set(records) == {"bleu", "chrf", "exact-match"}
     text = server.run("evaluate", "run", "valid.tsv", "--metrics", "chrf", "--greedy", cwd=here).stdout
     assert text.startswith(f"chrF2 {right.value:.2f} [")
-    passed = server.run("evaluate", "run", "valid.tsv", "--fail-under", "chrf=0", "--fail-under", "bleu=0", cwd=here)
-    assert passed.status == 0
+    passed = ["--fail-under", "chrf=0", "--fail-under", "bleu=0"]
+    assert server.run("evaluate", "run", "valid.tsv", *passed, cwd=here).status == 0
     missed = server.run("evaluate", "run", "valid.tsv", "--fail-under", "chrf=101", "--fail-under", "ter=-1", cwd=here)
     assert missed.status == 3 and missed.stderr.startswith("gate missed: chrf ") and "< 101.0, ter " in missed.stderr
     assert "> -1.0" in missed.stderr  # of errors fewer are better
@@ -179,9 +170,6 @@ def test_evaluate_scores_gates_and_json(server: ForkServer, here: Path) -> None:
     each_refused(server, here, {f"evaluate run {rest}": said for rest, said in refusals.items()})
     skipped = server.run("evaluate", "run", "bad.tsv", "--skip-bad", cwd=here)
     assert skipped.status == 0 and skipped.stderr.startswith("warning: bad.tsv: 1 bad record left out, first bad.tsv:2")
-
-
-def test_score_of_translations_from_a_pipe(server: ForkServer, here: Path) -> None:
     (here / "ref.pt").write_text("".join(f"{line}\n" for line in lines_of(here / "valid.tsv", 1)), encoding="utf-8")
     stdin = "".join(f"{line}\n" for line in lines_of(here / "valid.tsv", 0))
     out = server.run("translate", "run", cwd=here, stdin=stdin).stdout
@@ -200,12 +188,12 @@ def test_attend_to_html_svg_json_and_png(server: ForkServer, here: Path) -> None
     assert (here / "map.svg").read_text(encoding="utf-8").startswith("<svg")
     assert "<script" in (here / "page.html").read_text(encoding="utf-8")
     pytest.importorskip("matplotlib")
-    drawn = server.run("attend", "run", text, "--out", "map.png", "--head", "1", "--kind", "encoder", cwd=here)
-    assert drawn.status == 0
+    drawn = ["--out", "map.png", "--head", "1", "--kind", "encoder"]
+    assert server.run("attend", "run", text, *drawn, cwd=here).status == 0
     assert (here / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_attend_refuses(server: ForkServer, here: Path) -> None:
+def test_attend_refuses_and_escapes_a_models_text_in_a_page(server: ForkServer, here: Path) -> None:
     refusals = {
         "'' --out x.html": "give a text to look at: got an empty one",
         "a --out x.pdf": "--out must end in .html, .svg, .png or .json",
@@ -215,8 +203,11 @@ def test_attend_refuses(server: ForkServer, here: Path) -> None:
         "a --out no/x.svg": "--out no/x.svg cannot be written: there is no folder",
     }
     each_refused(server, here, {f"attend run {rest}": said for rest, said in refusals.items()})
-    assert server.run("attend", "run", "a", cwd=here).status == 2
-    assert not list(here.glob("x.*"))
+    assert server.run("attend", "run", "a", cwd=here).status == 2 and not list(here.glob("x.*"))
+    evil = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+    assert server.run("attend", "run", evil, "--target", evil, "--out", "page.html", "--words", cwd=here).status == 0
+    page = (here / "page.html").read_text(encoding="utf-8")
+    assert "<script>alert" not in page and "<img" not in page
 
 
 def test_translate_streams_what_it_writes(server: ForkServer, here: Path) -> None:
@@ -226,17 +217,12 @@ def test_translate_streams_what_it_writes(server: ForkServer, here: Path) -> Non
         plain = server.run("translate", "run", *more, stdin=lines, cwd=here)
         streamed = server.run("translate", "run", *more, "--stream", stdin=lines, cwd=here)
         assert streamed.status == 0 and streamed.stdout == plain.stdout and plain.stdout.count("\n") == 3
-    for more, says in (
-        (("--mbr", "chrf"), "a stream is one output"),
-        (("--n-best", "2"), "--stream prints one output as text: it excludes --json and --n-best"),
-        (("--json",), "--stream prints one output as text: it excludes --json and --n-best"),
-    ):
-        refused = server.run("translate", "run", "--stream", *more, stdin=lines, cwd=here)
-        assert refused.status == 2 and says in refused.stderr and not refused.stdout
-    refused = server.run("generate", "run", "--stream", stdin=lines, cwd=here)
-    assert refused.status != 0 and "cannot continue a text" in refused.stderr
-    refused = server.run("summarize", "run", "--stream", stdin=lines, cwd=here)
-    assert refused.status != 0 and "this model does translation, not summarization" in refused.stderr
+    one = "--stream prints one output as text: it excludes --json and --n-best"
+    of_translate = {"--mbr chrf": "a stream is one output", "--n-best 2": one, "--json": one}
+    refusals = {f"translate run --stream {more}": said for more, said in of_translate.items()}
+    refusals["generate run --stream"] = "cannot continue a text"
+    refusals["summarize run --stream"] = "this model does translation, not summarization"
+    each_refused(server, here, refusals, stdin=lines)
 
 
 def test_a_summarizer_is_trained_used_and_scored(server: ForkServer, here: Path) -> None:
@@ -247,35 +233,25 @@ def test_a_summarizer_is_trained_used_and_scored(server: ForkServer, here: Path)
     assert [event for event in valid if event["event"] == "valid" and 0 <= event["rouge"] <= 100]
     lines = "a cat\n\nthe dog sleeps\n"
     done = server.run("summarize", "short", stdin=lines, cwd=here)
-    assert done.status == 0 and done.stdout.split("\n")[:-1] == atento.load(here / "short").summarize(
-        lines.split("\n")[:-1]
-    )
+    wanted = atento.load(here / "short").summarize(lines.split("\n")[:-1])
+    assert done.status == 0 and done.stdout.split("\n")[:-1] == wanted
     scored = json.loads(server.run("evaluate", "short", "valid.tsv", "--json", cwd=here).stdout)
     assert set(scored) == {"rouge", "rouge1", "rouge2"}
-    refused = server.run("translate", "short", stdin=lines, cwd=here)
-    assert refused.status != 0 and "this model does summarization, not translation" in refused.stderr
-
-
-def test_a_models_text_is_escaped_in_a_page(server: ForkServer, here: Path) -> None:
-    evil = "<script>alert(1)</script><img src=x onerror=alert(2)>"
-    assert server.run("attend", "run", evil, "--target", evil, "--out", "page.html", "--words", cwd=here).status == 0
-    page = (here / "page.html").read_text(encoding="utf-8")
-    assert "<script>alert" not in page and "<img" not in page
+    each_refused(server, here, {"translate short": "this model does summarization, not translation"}, stdin=lines)
 
 
 def test_the_four_options_win(server: ForkServer, here: Path) -> None:
     stdin = "\n".join(lines_of(here / "valid.tsv", 0)) + "\n"
-    outputs = {
-        precision: server.run("translate", "run", "--precision", precision, cwd=here, stdin=stdin)
-        for precision in ("float32", "float64", "bfloat16")
-    }
-    assert all(done.status == 0 and done.stdout.count("\n") == 6 for done in outputs.values())
+    translate = functools.partial(server.run, "translate", "run", cwd=here, stdin=stdin)
+    outputs = [translate("--precision", precision) for precision in ("float32", "float64", "bfloat16")]
+    assert all(done.status == 0 and done.stdout.count("\n") == 6 for done in outputs)
     more = ["--threads", "2", "--seed", "7", "--device", "cpu"]
-    assert server.run("translate", "run", *more, cwd=here, stdin=stdin).stdout == outputs["float32"].stdout
+    assert translate(*more).stdout == outputs[0].stdout
     assert server.run("translate", "run", "--threads", "0", cwd=here).status == 2
 
 
-def test_tokenizer_commands_on_a_runs_own_tokenizer(server: ForkServer, here: Path) -> None:
+def test_tokenizer_commands_take_a_runs_own_tokenizer_and_a_model(server: ForkServer, here: Path) -> None:
+    """A run folder and its checkpoints have the run's tokenizer."""
     text = "O gato pulou.\n\nA ação é boa.\n"
     encoded = server.run("tokenizer", "encode", "run/tokenizer", "-", cwd=here, stdin=text)
     assert encoded.stdout.count("\n") == 3 and encoded.stdout.split("\n")[1] == ""
@@ -284,6 +260,15 @@ def test_tokenizer_commands_on_a_runs_own_tokenizer(server: ForkServer, here: Pa
     assert info["kind"] == "bpe" and info["vocab_size"] == 360
     run = json.loads((here / "run" / "run.json").read_text("utf-8"))
     assert info["fingerprint"] == run.get("tokenizer", info["fingerprint"])
+    wanted = server.run("tokenizer", "info", "run/tokenizer", "--json", cwd=here).stdout
+    for model in ("run", sorted((here / "run" / "checkpoints").glob("step-*"))[-1]):
+        assert server.run("tokenizer", "info", model, "--json", cwd=here).stdout == wanted
+    encoded = server.run("tokenizer", "encode", "run", cwd=here, stdin="O gato pulou.\n")
+    assert server.run("tokenizer", "decode", "run", cwd=here, stdin=encoded.stdout).stdout == "O gato pulou.\n"
+    (here / "data").mkdir(exist_ok=True)
+    refusals = {"nowhere": "no tokenizer at nowhere", "no/where": "no/where", "data": "no tokenizer in data"}
+    lines = {f"tokenizer info {name}": said for name, said in refusals.items()}
+    each_refused(server, here, lines, env={"HF_HUB_OFFLINE": "1"})
 
 
 def test_w18_embed_writes_what_the_ending_of_the_name_says(server: ForkServer, here: Path) -> None:
@@ -310,21 +295,6 @@ def test_w18_embed_writes_what_the_ending_of_the_name_says(server: ForkServer, h
     (here / "w.csv").write_text('w,x\ngato,"a\nb"\ngato,c\n', encoding="utf-8")  # a row is named by its line
     done = server.run("embed", "no-such-model", "w.csv", "--columns", "w", "--out", "no.txt", cwd=here)
     refused(done, "w.csv:4: --out no.txt is word2vec's text format, in which words are distinct: 'gato' is also line 2")
-
-
-def test_tokenizer_commands_take_a_model(server: ForkServer, here: Path) -> None:
-    """A run folder and its checkpoints have the run's tokenizer."""
-    wanted = server.run("tokenizer", "info", "run/tokenizer", "--json", cwd=here).stdout
-    checkpoint = sorted((here / "run" / "checkpoints").glob("step-*"))[-1]
-    for model in ("run", checkpoint):
-        assert server.run("tokenizer", "info", model, "--json", cwd=here).stdout == wanted
-    encoded = server.run("tokenizer", "encode", "run", cwd=here, stdin="O gato pulou.\n")
-    assert encoded.status == 0
-    assert server.run("tokenizer", "decode", "run", cwd=here, stdin=encoded.stdout).stdout == "O gato pulou.\n"
-    (here / "data").mkdir(exist_ok=True)
-    refusals = {"nowhere": "no tokenizer at nowhere", "no/where": "no/where", "data": "no tokenizer in data"}
-    lines = {f"tokenizer info {name}": said for name, said in refusals.items()}
-    each_refused(server, here, lines, env={"HF_HUB_OFFLINE": "1"})
 
 
 @pytest.mark.parametrize(
@@ -369,22 +339,21 @@ def test_a_language_that_is_not_packaged_is_told_before_apt_is_asked(server: For
     """No program can be found: whoever asks for one says so."""
     env = {"PATH": str(here)}
     said = "LibreOffice's help is not packaged in 'xx'. Known: ca, cs, da"
-    refusals = {
-        "data fetch --to pt-BR --to xx --out text": said,
-        "data fetch --to pt-BT": "did you mean 'pt-BR'?",
-        "data fetch --to pt-BR": "apt-get is not on this machine",
-    }
-    each_refused(server, here, refusals, env=env)
+    refusals = {"data fetch --to pt-BR --to xx --out text": said, "data fetch --to pt-BT": "did you mean 'pt-BR'?"}
+    each_refused(server, here, refusals | {"data fetch --to pt-BR": "apt-get is not on this machine"}, env=env)
     each_refused(server, here, {"data fetch catalogues --to xx --out text": "no translation catalogue"})
     assert not (here / "text").exists()
 
 
-def test_doctor_tells_what_is_here(server: ForkServer, here: Path) -> None:
+def test_doctor_tells_what_is_here_and_debug_where(server: ForkServer, here: Path) -> None:
     facts = json.loads(server.run("doctor", "--json", cwd=here).stdout)
     assert facts["atento"] == atento.__version__ and facts["threads"] == 1
     assert facts["training precision (auto)"] in ("float32", "bfloat16")
     text = server.run("doctor", cwd=here).stdout
     assert all(line.startswith(name) for name, line in zip(facts, text.splitlines(), strict=True))
+    for argv in (["--debug", "translate", "no-model"], ["translate", "no-model", "--debug"]):
+        done = server.run(*argv, cwd=here)
+        assert done.status == 2 and "Traceback" in done.stderr and done.stderr.endswith("hub name (owner/name)\n")
 
 
 def test_demo_from_beginning_to_end(server: ForkServer, here: Path) -> None:
@@ -412,20 +381,9 @@ def test_demo_from_beginning_to_end(server: ForkServer, here: Path) -> None:
     assert own["source"] == "My dog sleeps." and f"  My dog sleeps.  →  {own['output']}\n" in done.stdout
 
 
-# Failing ------------------------------------------------------------------------------------------------------------
-
-
-def test_debug_shows_where_and_keeps_the_status(server: ForkServer, here: Path) -> None:
-    for argv in (["--debug", "translate", "no-model"], ["translate", "no-model", "--debug"]):
-        done = server.run(*argv, cwd=here)
-        assert done.status == 2 and "Traceback" in done.stderr and done.stderr.endswith("hub name (owner/name)\n")
-
-
 def test_ctrl_c_before_training_is_130(here: Path) -> None:
-    process = subprocess.Popen(
-        [*PLAIN, "translate", "run"], cwd=here, env={**os.environ, **ENVIRONMENT}, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    files = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen([*PLAIN, "translate", "run"], cwd=here, env={**os.environ, **ENVIRONMENT}, **files)
     deadline = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < deadline:  # pressed again, as people do: while it still imports
         time.sleep(0.3)  # modules, Python may drop one

@@ -6,9 +6,9 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from atento_cli.scale.line_blocks import Block, Plan, Reading
 from atento_cli.scale.workers import Answer
 from atento_world import write
 from conftest import ForkServer, each_refused
+from http_service import until
 
 pytestmark = pytest.mark.integration
 
@@ -34,6 +35,7 @@ TRANSLATE = ("translate", "run", "in.txt", "--sample", "--seed", "3", *RUN)
 REAL = {"NO_FORKED_MODULES": "1"}  # workers start as a user's do, not as forks of the fork server
 CLUSTER = ("--cluster", "local", "--out", "parts", "--block-lines", "1")
 SOURCES = "".join(f"{pair.source}\n" for pair in write("train", 40, 8))
+wait_for = partial(until, pause=0.005)
 TINY = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 64}
 TRAINING = {"steps": 2, "batch_tokens": 64, "warmup": 1, "precision": "float32"}
 
@@ -120,8 +122,7 @@ def by_blocks(command: str, file: Path, options: Mapping[str, Any], bad: list[st
             work.append(planned)
 
     function(file=str(file), cluster=Planner(), **options)
-    plan = Input(str(file)).plan(Reading(4, None, work[0].check, work[0].rows, bad is not None))
-    feed = Feed(plan)
+    feed = Feed(Input(str(file)).plan(Reading(4, None, work[0].check, work[0].rows, bad is not None)))
     defaults = {"device": "cpu", "precision": "float32", "seed": 1, "threads": 1}
     about = {"options": {**defaults, **options}, "input": {"path": str(file), "columns": [], "name": str(file)}}
     function(file=str(file), cluster=BlockServer(feed, about), **options)  # type: ignore[arg-type]
@@ -194,8 +195,8 @@ def test_vectors_of_blocks_are_those_of_the_command(models: Mapping[str, str], t
     np.testing.assert_allclose(vectors, np.load(tmp_path / "all.npy"), atol=1e-6)
 
 
-def test_bad_lines_are_empty_in_blocks_as_in_the_command(
-    models: Mapping[str, str], pairs: Path, capsys: pytest.CaptureFixture[str]
+def test_bad_lines_are_empty_in_blocks_as_in_the_command_or_named_by_their_number(
+    models: Mapping[str, str], pairs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Those that break a rule of files, of the command, and of the model."""
     file = pairs.with_name("bad.tsv")
@@ -209,11 +210,6 @@ def test_bad_lines_are_empty_in_blocks_as_in_the_command(
     bad: list[str] = []
     assert by_blocks("answer", file, options, bad) == printed.out.encode()
     assert [message.split(": ")[0].rsplit(":")[-1] for message in bad] == ["4", "7", "10"]
-
-
-def test_a_line_that_the_model_cannot_read_is_named_by_its_number_in_the_file(
-    models: Mapping[str, str], tmp_path: Path
-) -> None:
     file = tmp_path / "masks.txt"
     file.write_text("a <mask>\n" * 5 + "no place\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"masks\.txt:6: the text has no <mask> to fill"):
@@ -234,12 +230,8 @@ def test_usage_is_checked_before_any_work(server: ForkServer, here: Path, texts:
         f"{texts} --cluster local --out .": "new or empty folder",
         f"bad.txt {out}": "bad.txt:2: not UTF-8",
     }
-    each_refused(server, here, {f"translate run {rest}": said for rest, said in refusals.items()})
-    others = {
-        f"perplexity run {texts} {out}": "needs --per-text, or --json",
-        "collect parts": "parts has no manifest.json",
-    }
-    each_refused(server, here, others)
+    others = {f"perplexity run {texts} {out}": "needs --per-text", "collect parts": "parts has no manifest.json"}
+    each_refused(server, here, {f"translate run {rest}": said for rest, said in refusals.items()} | others)
 
 
 def descendants(pid: int) -> list[tuple[int, str]]:
@@ -251,14 +243,6 @@ def descendants(pid: int) -> list[tuple[int, str]]:
         count = len(ours)
         ours |= {int(child) for child, parent, _ in rows if int(parent) in ours}
     return [(int(child), command) for child, _, command in rows if int(child) in ours - {pid}]
-
-
-def wait_for(condition: Any, seconds: float = 60.0) -> None:
-    """Wait until a condition holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def finished(folder: Path) -> int:
@@ -277,9 +261,7 @@ def test_the_parts_of_a_worker_joined_are_the_output_of_the_command(server: Fork
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", ["local", "ray"])
-def test_a_killed_worker_costs_its_block_and_the_output_is_the_same(
-    server: ForkServer, here: Path, cluster: str
-) -> None:
+def test_a_killed_worker_costs_its_block_alone(server: ForkServer, here: Path, cluster: str) -> None:
     """On Ray, its actor is killed, which holds the worker."""
     if cluster == "ray":
         pytest.importorskip("ray", reason="needs ray")
@@ -289,9 +271,8 @@ def test_a_killed_worker_costs_its_block_and_the_output_is_the_same(
     running = server.start(*TRANSLATE, *where, cwd=here, env=REAL | {"RAY_ADDRESS": "local"})  # a cluster of its own
     wait_for(lambda: finished(here / "parts") > 1, 120)
     name = "block_worker" if cluster == "local" else "ray::WorkerProcess"
-    workers = [pid for pid, command in descendants(running.pid) if name in command]
-    assert len(workers) == 1
-    os.kill(workers[0], signal.SIGKILL)
+    (worker,) = [pid for pid, command in descendants(running.pid) if name in command]
+    os.kill(worker, signal.SIGKILL)
     done = running.end(120)
     assert done.status == 0 and done.stdout == "", done.stderr
     lost = "its process ended by SIGKILL" if cluster == "local" else "its actor ended: "

@@ -32,8 +32,7 @@ def noisy(count: int, seed: int) -> list[tuple[str, str]]:
     texts = []
     for number, draw in enumerate(np.random.default_rng(seed).random(count).tolist()):
         kind, place = number % 3, (number // 3) % 3
-        wrong = place > 0 and draw < 1 / 3
-        texts.append((f"eu vejo {WORDS[kind][place]}", NAMES[(kind + wrong) % 3]))
+        texts.append((f"eu vejo {WORDS[kind][place]}", NAMES[(kind + (place > 0 and draw < 1 / 3)) % 3]))
     return texts
 
 
@@ -53,8 +52,7 @@ def file(run: TrainedRun) -> str:
 
 
 def test_the_temperature_is_that_of_the_smallest_loss() -> None:
-    generator = torch.Generator().manual_seed(1)
-    scores = 4 * torch.randn(300, 4, generator=generator, dtype=torch.float64)
+    scores = 4 * torch.randn(300, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     gold = torch.distributions.Categorical(logits=scores / 2.5).sample()
     marks = np.eye(4, dtype=bool)[gold]
     found = fitted_temperature(scores.numpy(), marks, several=False)
@@ -88,14 +86,11 @@ def test_what_says_little_of_probabilities_is_said(run: TrainedRun) -> None:
     assert not fit_confidence(model, split_of(noisy(60, 9))).doubts()
 
 
-def test_a_threshold_is_the_lowest_that_reaches_a_precision() -> None:
+def test_a_threshold_is_the_lowest_of_a_precision_and_leaves_out_answers_just_below() -> None:
+    """Last two groups whose probabilities differ in the fifth digit: the lower one is wrong."""
     config = ConfidenceConfig(1.0, 100, (0.4, 0.7, 0.9), (0.6, 0.8, 1.0))
     assert [config.threshold(wanted) for wanted in (0.5, 0.6, 0.61, 0.81, 1.0)] == [0.4, 0.4, 0.7, 0.9, 0.9]
     assert ConfidenceConfig(1.0, 100, (0.4,), (0.6,)).threshold(0.61) is None
-
-
-def test_a_threshold_leaves_out_the_answers_just_below() -> None:
-    """Two groups whose probabilities differ in the fifth digit: the lower one is wrong."""
     answers = np.array([0.63218] * 20 + [0.63217] * 20 + [0.632174] * 5 + [0.6321836] * 5)
     thresholds, precisions = _steps(answers, np.array([True] * 20 + [False] * 25 + [True] * 5))
     threshold = ConfidenceConfig(1.0, 50, thresholds, precisions).threshold(1.0)
@@ -114,8 +109,7 @@ def test_training_keeps_what_the_validation_data_say(run: TrainedRun, tmp_path: 
     for label, other in zip(model.classify(texts), raw.classify(texts)):
         assert label.name == other.name and label.probability != other.probability
     for layout in ("atento", "huggingface"):
-        saved = atento.load(model.save(tmp_path / layout, layout=layout))
-        assert saved.confidence == model.confidence
+        assert atento.load(model.save(tmp_path / layout, layout=layout)).confidence == model.confidence
     found = fit_confidence(model, split_of(noisy(400, 5)))
     again = fit_confidence(model, split_of(noisy(400, 5)), temperature=1.0)
     assert again.before.value == again.after.value and found.after.value <= found.before.value + 0.02
@@ -127,7 +121,9 @@ def split_of(records: list[tuple[str, str]]) -> Any:
     return Split(dict(zip(("text", "label"), map(list, zip(*records)))), "")
 
 
-def test_a_model_is_silent_where_it_cannot_be_that_precise(run: TrainedRun) -> None:
+def test_a_model_is_silent_where_it_cannot_be_precise_and_is_another_by_its_temperature(
+    run: TrainedRun, tmp_path: Path
+) -> None:
     model = atento.load(run.folder)
     texts = [text for text, _ in noisy(90, 6)]
     answered = model.classify(texts, abstain=0.95)
@@ -138,9 +134,15 @@ def test_a_model_is_silent_where_it_cannot_be_that_precise(run: TrainedRun) -> N
     assert None not in model.classify(texts, abstain=0.3)
     model.config["confidence"] = {"temperature": 1.0, "records": 200, "thresholds": [0.4], "precisions": [0.8]}
     assert model.classify(texts[:3], abstain=0.9) == [None] * 3  # it never was that precise
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    before = model_files(str(folder))
+    assert model_files(str(folder)) == before
+    kept = json.loads((folder / "confidence.json").read_text("utf-8"))
+    (folder / "confidence.json").write_text(json.dumps(kept | {"temperature": 3.0}), encoding="utf-8")
+    assert model_files(str(folder))[1] != before[1]
 
 
-def test_the_most_probable_label_alone_is_sure(run: TrainedRun) -> None:
+def test_the_most_probable_label_alone_is_sure_and_the_service_leaves_out_others(run: TrainedRun) -> None:
     """Below a half several labels may pass a threshold; the precision that was measured is of the first."""
     verbs = pytest.importorskip("atento_serve.engine.verbs")
     model = atento.load(run.folder)
@@ -149,15 +151,13 @@ def test_the_most_probable_label_alone_is_sure(run: TrainedRun) -> None:
     for text, labels in zip(texts, verbs.values_of(model, "classify", texts, {"abstain": 0.9})):
         best = model.classify(text, abstain=0.9)
         assert best is not None and best.probability < 0.5 and [label["name"] for label in labels] == [best.name]
-
-
-def test_another_temperature_is_another_model_for_parts_of_a_cluster(run: TrainedRun, tmp_path: Path) -> None:
-    folder = shutil.copytree(run.folder, tmp_path / "run")
-    before = model_files(str(folder))
-    assert model_files(str(folder)) == before
-    kept = json.loads((folder / "confidence.json").read_text("utf-8"))
-    (folder / "confidence.json").write_text(json.dumps(kept | {"temperature": 3.0}), encoding="utf-8")
-    assert model_files(str(folder))[1] != before[1]
+    verbs = pytest.importorskip("atento_serve.engine.verbs")
+    model = atento.load(run.folder)
+    certain = next(text for text, _ in noisy(9, 1) if model.classify(text, abstain=0.95))
+    sure, silent = verbs.values_of(model, "classify", [certain, "eu vejo cão"], {"abstain": 0.95})
+    assert sure[0]["name"] == model.classify(certain).name and len(sure) == 1 and silent == []
+    ((best, *others),) = verbs.values_of(model, "classify", [certain], {"threshold": 0.5})
+    assert best["name"] == sure[0]["name"] and not others
 
 
 def test_labels_that_are_never_predicted_leave_a_run_without_a_temperature(tmp_path: Path) -> None:
@@ -202,8 +202,7 @@ def test_the_commands(run: TrainedRun, file: str, server: ForkServer, tmp_path: 
     assert "calibration error" in (tmp_path / "curve.svg").read_text("utf-8")
     loaded = atento.load(model)
     assert loaded.confidence.records == 90 and config["confidence"]["records"] == 200
-    done = server.run(*words, "--reliability", "curve.svg", "--json", cwd=tmp_path)
-    facts = json.loads(done.stdout)["confidence"]
+    facts = json.loads(server.run(*words, "--reliability", "curve.svg", "--json", cwd=tmp_path).stdout)["confidence"]
     assert facts["temperature"] == loaded.confidence.temperature and len(facts["calibration_error"]["interval"]) == 2
     assert atento.load(model).confidence == loaded.confidence  # measured alone
     (model / "confidence.json").unlink()
@@ -222,16 +221,6 @@ def test_the_commands(run: TrainedRun, file: str, server: ForkServer, tmp_path: 
     assert done.status == 1 and "confidence.json is damaged" in done.stderr and "delete it" in done.stderr
 
 
-def test_the_service_leaves_out_labels_that_are_not_sure(run: TrainedRun) -> None:
-    verbs = pytest.importorskip("atento_serve.engine.verbs")
-    model = atento.load(run.folder)
-    certain = next(text for text, _ in noisy(9, 1) if model.classify(text, abstain=0.95))
-    sure, silent = verbs.values_of(model, "classify", [certain, "eu vejo cão"], {"abstain": 0.95})
-    assert sure[0]["name"] == model.classify(certain).name and len(sure) == 1 and silent == []
-    ((best, *others),) = verbs.values_of(model, "classify", [certain], {"threshold": 0.5})
-    assert best["name"] == sure[0]["name"] and not others
-
-
 def test_what_cannot_be_fitted_is_refused(run: TrainedRun, tmp_path: Path) -> None:
     model = atento.load(run.folder)
     with pytest.raises(UsageError, match=r"`abstain` chooses the threshold: got `threshold` 0.5 too"):
@@ -246,8 +235,7 @@ def test_what_cannot_be_fitted_is_refused(run: TrainedRun, tmp_path: Path) -> No
 
 
 def test_the_picture_of_reliability() -> None:
-    draws = uniform(hashes(400, 1))
-    answers = 0.5 + draws / 2
+    answers = 0.5 + uniform(hashes(400, 1)) / 2
     right = uniform(hashes(400, 2)) < answers
     drawing = reliability_svg(answers.tolist(), right.tolist(), "calibration error 0.010", "a & b")
     assert drawing.count("<rect") == 2 + 5 and "a &amp; b" in drawing  # paper, field, five ranges

@@ -87,8 +87,7 @@ def test_g8_scored_pairs_are_learned_as_cosines(tmp_path: Path, server: ForkServ
     assert scores["cosine-spearman"].value == pytest.approx(expected, abs=1e-6) and expected > 0.5
     lines = ["text\tpair\tscore\n", *(f"{text}\t{pair}\t{score}\n" for text, pair, score in scored)]
     (tmp_path / "test.tsv").write_text("".join(lines), encoding="utf-8")
-    done = server.run("evaluate", "run", "test.tsv", cwd=tmp_path)
-    assert done.stdout.startswith(f"Spearman {expected:.4f}")
+    assert server.run("evaluate", "run", "test.tsv", cwd=tmp_path).stdout.startswith(f"Spearman {expected:.4f}")
     (tmp_path / "bare.tsv").write_text("".join(lines[1:]), encoding="utf-8")
     said = "has 3 columns: its first line, or `columns`, must name them"
     refused(server.run("evaluate", "run", "bare.tsv", cwd=tmp_path), said)
@@ -125,8 +124,7 @@ def test_g8_triples_are_validated_by_pairs(tmp_path: Path, monkeypatch: pytest.M
     Path("valid.tsv").write_text("text\tpair\n" + "\n".join(map("\t".join, PAIRS[:4])) + "\n", encoding="utf-8")
     given = recipe()
     given["data"]["train"]["negative"] = "negative"
-    run = atento.train(given, out=tmp_path / "run", threads=1)
-    assert run.best == 1.0
+    assert atento.train(given, out=tmp_path / "run", threads=1).best == 1.0
     given["data"] = {"train": given["data"]["valid"], "valid": given["data"]["train"]}
     with pytest.raises(AtentoError, match=r"`data.valid` has `text` and `pair` and `negative`, and `data.train` has"):
         atento.train(given, out=tmp_path / "other", threads=1)

@@ -121,8 +121,7 @@ def test_w12_types_and_shards_there_and_back(run: Command, released: Path, tmp_p
 
 def test_w12_another_type_where_it_is_asked_for(run: Command, released: Path, tmp_path: Path) -> None:
     command = ("convert", str(released), "--to", "huggingface", "--out", str(tmp_path / "half"))
-    done = run(*command, "--precision", "float16")
-    assert done.status == 0
+    assert run(*command, "--precision", "float16").status == 0
     before, after = (load_file(folder / "model.safetensors") for folder in (released, tmp_path / "half"))
     assert all(torch.equal(after[name], value.half()) for name, value in before.items())
     assert json.loads((tmp_path / "half" / "config.json").read_text())["torch_dtype"] == "float16"

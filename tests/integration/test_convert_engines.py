@@ -106,8 +106,7 @@ def test_a_writer_continues_as_its_card_says(run: Command, tmp_path: Path, engin
 
 @pytest.mark.slow
 def test_an_encoder_reads_as_its_card_says(run: Command, tmp_path: Path) -> None:
-    model = encoder()
-    model.save(tmp_path / "m")
+    encoder().save(tmp_path / "m")
     assert run("convert", "m", "--to", "ctranslate2", "--out", "c").status == 0
     assert run("convert", "m", "--to", "onnx", "--out", "o", "--precision", "int8").status == 0
     by_its_card(tmp_path / "c")
@@ -210,8 +209,7 @@ def test_the_tokenizer_adds_what_the_model_reads(tmp_path: Path) -> None:
 
     from atento_cli.convert.engines import tokenizer_files
 
-    content = tokenizer_files(translator())["tokenizer.json"]
-    theirs = Theirs.from_str(content.decode())
+    theirs = Theirs.from_str(tokenizer_files(translator())["tokenizer.json"].decode())
     for text in (TEXT, "casas", "é", ""):
         assert theirs.encode(text).ids == [*TOKENIZER.encode(text), 3]
     assert np.array(theirs.encode(TEXT).attention_mask).all()

@@ -1,7 +1,6 @@
 """A conditional random field over tags, from a recipe to a tagged text: learning, saving, `init`, refusals (G4)."""
 
 import json
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +19,15 @@ from atento_cli.convert.engines import convert_for
 from conftest import ForkServer, refused
 from failing import fails
 from runs import events
+from test_tagging import FRAMES, records
 
 pytestmark = pytest.mark.integration
 
 CRF: dict[str, Any] = {"heads": [{"kind": "crf"}]}
-TINY = {
-    "architecture": "encoder",
-    "d_model": 32,
-    "d_ff": 32,
-    "n_heads": 2,
-    "n_layers": 1,
-    "dropout": 0.0,
-    "max_len": 48,
-}
+TINY: dict[str, Any] = {"architecture": "encoder", "d_model": 32, "d_ff": 32, "n_heads": 2, "n_layers": 1}
+TINY |= {"dropout": 0.0, "max_len": 48}
 ALONE = {"mask": {"kind": "window", "left": 0, "right": 0}, "positions": {"kind": "none"}}  # each word by itself
 TRAINING = {"batch_tokens": 120, "learning_rate": 5e-3, "warmup": 5, "precision": "float32", "validate_every": 1000}
-NAMES = {"PER": ["Ana", "Rui Costa", "Inês de Castro"], "LOC": ["Lisboa", "Porto Alegre", "Évora"]}
-FRAMES = ["{PER} mora em {LOC} .", "Ontem , {PER} viu {LOC} !", "Em {LOC} {PER} lê ."]
 Sentence = tuple[list[str], list[str]]
 
 
@@ -50,17 +41,7 @@ def train(given: dict[str, Any], data: Any, out: Path) -> TrainedRun:
 
 
 def names() -> list[Sentence]:
-    made = []
-    for frame, person, city in product(FRAMES, NAMES["PER"], NAMES["LOC"]):
-        words: list[str] = []
-        tags: list[str] = []
-        for word in frame.split():
-            kind = word.strip("{}") if word.startswith("{") else None
-            parts = {"PER": person, "LOC": city}[kind].split() if kind else [word]
-            words += parts
-            tags += [f"{'I' if number else 'B'}-{kind}" if kind else "O" for number in range(len(parts))]
-        made.append((words, tags))
-    return made
+    return records([frame.replace(" 📖", "") for frame in FRAMES])
 
 
 def turns(count: int, seed: int) -> list[Sentence]:
@@ -189,10 +170,7 @@ def test_a_plain_head_becomes_a_crf_and_the_other_way(run: TrainedRun, tmp_path:
 
 
 def test_tags_that_break_the_scheme_are_said_and_learned_as_it_writes_them(tmp_path: Path, capsys: Any) -> None:
-    wrong = [
-        (words, [tag.replace("B-", "I-") if number == 0 else tag for number, tag in enumerate(tags)])
-        for words, tags in names()
-    ]
+    wrong = [(words, [tags[0].replace("B-", "I-"), *tags[1:]]) for words, tags in names()]
     run = train(recipe(CRF), {"train": wrong, "valid": names()}, tmp_path / "run")
     printed = capsys.readouterr().err
     assert "tags cannot follow the tag before by the rules of IOB2; the first is 'I-PER' of word 1" in printed
@@ -206,8 +184,7 @@ def test_tags_that_break_the_scheme_are_said_and_learned_as_it_writes_them(tmp_p
 @pytest.mark.parametrize("scheme", ["BIOES", "BILOU"])
 def test_sentences_that_are_cut_inside_an_entity_have_a_loss(scheme: str, tmp_path: Path) -> None:
     data = [(words, list(converted(tags, scheme))) for words, tags in names()]
-    given = recipe(CRF | {"max_len": 7}, 40)
-    run = train(given | {"data": {"max_len": 7}}, data, tmp_path / "run")
+    run = train(recipe(CRF | {"max_len": 7}, 40) | {"data": {"max_len": 7}}, data, tmp_path / "run")
     assert events(run.folder, "train")[-1]["nll"] < 5
     tagged = atento.load(run.folder).tag_words(words=[words for words, _ in data])
     assert not any(illegal([word.label for word in sentence], scheme) for sentence in tagged)
@@ -240,8 +217,7 @@ def test_what_reads_its_probabilities_or_scores(run: TrainedRun, tmp_path: Path)
     ):
         folder = train(recipe(CRF) | more, names(), tmp_path / name).folder
         assert all(np.isfinite(event["loss"]) for event in events(folder, "train"))
-    explained = atento.load(run.folder).explain("Ana mora em Évora")
-    assert explained.quantity == "log-odds of the tags before transitions"
+    assert atento.load(run.folder).explain("Ana mora em Évora").quantity == "log-odds of the tags before transitions"
 
 
 def test_layouts_and_engines_that_have_no_place_for_transitions(tmp_path: Path) -> None:
@@ -249,11 +225,11 @@ def test_layouts_and_engines_that_have_no_place_for_transitions(tmp_path: Path) 
     model = atento.load(folder)
     says = "no Bert class of the Hugging Face layout holds the heads crf"
     fails(CapabilityError, says, model.save, tmp_path / "hf", layout="huggingface")
-    for engine, package, part in (
-        ("onnx", "onnx", "ONNX.* does not hold the transitions of a crf head, which"),
-        ("ctranslate2", "ctranslate2", "CTranslate2 does not hold a crf head, which"),
+    for engine, part in (
+        ("onnx", "ONNX.* does not hold the transitions of a crf head, which"),
+        ("ctranslate2", "CTranslate2 does not hold a crf head, which"),
     ):
-        pytest.importorskip(package, reason=f"{package} is not installed (extra dev)")
+        pytest.importorskip(engine, reason=f"{engine} is not installed (extra dev)")
         fails(CapabilityError, part, convert_for, folder, tmp_path / engine, engine)
     assert not (tmp_path / "hf").exists() and not (tmp_path / "onnx").exists()
     lora = recipe({}, 2) | {"network": CRF, "init": {"model": str(folder), "train": "lora"}}
@@ -262,35 +238,23 @@ def test_layouts_and_engines_that_have_no_place_for_transitions(tmp_path: Path) 
     fails(CapabilityError, f"PEFT .* of this network: {says}", save_adapter, adapted, tmp_path / "peft", base="bert")
 
 
+def head(**changes: Any) -> dict[str, Any]:
+    return {"network": {"heads": [{"kind": "crf"} | changes]}}
+
+
+OF_TEXTS = {"task": "classification", "network": CRF}
+SMOOTHED = {"training": {"label_smoothing": 0.1, "steps": 1}}
+
+
 @pytest.mark.parametrize(
     ("changes", "data", "error", "says"),
     [
         ({}, [(["a"], ["O"])], DataError, "the training data has only one label, 'O'"),
-        (
-            {"network": {"heads": [{"kind": "crf", "labels": ["O"]}]}},
-            names(),
-            RecipeError,
-            "`labels` must name at least two for a crf head",
-        ),
-        ({"network": {"heads": [{"kind": "crfs"}]}}, names(), RecipeError, "'crfs'; did you mean 'crf'"),
-        (
-            {"task": "classification", "network": CRF},
-            [("a", "x"), ("b", "y")],
-            RecipeError,
-            "network.heads: a crf head gives a tag to each word: got task classification",
-        ),
-        (
-            {"training": {"label_smoothing": 0.1, "steps": 1}},
-            names(),
-            RecipeError,
-            "`training.label_smoothing` must be 0 for a crf head, whose sequences of tags may be illegal: got 0.1",
-        ),
-        (
-            {"network": {"heads": [{"kind": "crf", "labels": ["B-PER", "I-PER", "O"]}]}},
-            names(),
-            DataError,
-            "unknown tag 'B-LOC' of word 4, 'Lisboa'",
-        ),
+        (head(labels=["O"]), names(), RecipeError, "`labels` must name at least two for a crf head"),
+        (head(kind="crfs"), names(), RecipeError, "'crfs'; did you mean 'crf'"),
+        (OF_TEXTS, [("a", "x"), ("b", "y")], RecipeError, "a crf head gives a tag to each word: got task classif"),
+        (SMOOTHED, names(), RecipeError, "`training.label_smoothing` must be 0 for a crf head, whose sequences"),
+        (head(labels=["B-PER", "I-PER", "O"]), names(), DataError, "unknown tag 'B-LOC' of word 4, 'Lisboa'"),
     ],
 )
 def test_what_is_refused(changes: dict[str, Any], data: Any, error: type[Exception], says: str, tmp_path: Path) -> None:
@@ -323,8 +287,7 @@ def test_one_of_several_heads_over_an_encoder_is_a_crf(tmp_path: Path) -> None:
         {"name": "mood", "task": "classification", "data": {"train": labels}},
     ]
     model = atento.load(atento.train(given, out=tmp_path / "run", threads=1).folder)
-    kinds = {head.name: head.kind for head in model.network.config.heads}
-    assert kinds == {"names": "crf", "mood": "classification"}
+    assert {head.name: head.kind for head in model.network.config.heads} == {"names": "crf", "mood": "classification"}
     head = model.network.heads["names"]
     assert isinstance(head, CRFHead) and bool(head.transitions.any())
     found = model.tag("Em Porto Alegre Ana lê .")

@@ -104,8 +104,7 @@ def test_one_label_present_or_absent_is_learned_exported_and_read_by_transformer
     records = [("bom filme", ["bom"]), ("mau filme", [])] * 8
     training = {"steps": 60, "batch_tokens": 8, "learning_rate": 1e-2, "precision": "float32"}
     recipe = TINY | {"task": "multi-label-classification", "data": {"train": {"world": "train"}}, "training": training}
-    run = atento.train(recipe, data=records, out=tmp_path / "run", threads=1)
-    model = atento.load(run.folder)
+    model = atento.load(atento.train(recipe, data=records, out=tmp_path / "run", threads=1).folder)
     assert atento.evaluate(model, records)["subset-accuracy"].value == 1
     texts = ["bom filme", "mau filme"]
     ours = [labels[0].probability for labels in model.classify(texts, threshold=0.0)]

@@ -44,19 +44,10 @@ def repeats(page: Path) -> bool:
 
 PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not repeats(page))]
 FEWER_PAIRS = {"train": "120", "valid": "6", "test": "6"}
-SMALLER = {
-    "TOKENIZER__VOCAB_SIZE": "400",
-    "NETWORK__D_MODEL": "16",
-    "NETWORK__D_FF": "32",
-    "NETWORK__N_HEADS": "2",
-    "NETWORK__N_LAYERS": "1",
-    "TRAINING__STEPS": "4",
-    "TRAINING__PRECISION": "float32",
-    "TRAINING__BATCH_TOKENS": "120",
-    "TRAINING__VALIDATE_EVERY": "4",
-    "TRAINING__CHECKPOINT_EVERY": "2",
-    "DECODING__MAX_NEW_TOKENS": "6",
-}
+SMALLER = {"TOKENIZER__VOCAB_SIZE": "400", "NETWORK__D_MODEL": "16", "NETWORK__D_FF": "32", "NETWORK__N_HEADS": "2"}
+SMALLER |= {"NETWORK__N_LAYERS": "1", "TRAINING__STEPS": "4", "TRAINING__PRECISION": "float32"}
+SMALLER |= {"TRAINING__BATCH_TOKENS": "120", "TRAINING__VALIDATE_EVERY": "4", "TRAINING__CHECKPOINT_EVERY": "2"}
+SMALLER |= {"DECODING__MAX_NEW_TOKENS": "6"}
 HUB = {
     "google-bert/bert-base-cased": "bert",
     "sentence-transformers/all-MiniLM-L6-v2": "bert",
@@ -92,9 +83,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def shortened(text: str) -> str:
-    """`training.steps=6000`, `"steps": 300` and `runs/a@2000` with steps divided by 1000, at least 2; fewer pairs; of a
-    search one trial, which is a process of its own.
-    """
+    """`steps=60`, `"steps": 300` and `runs/a@2000` divided by 1000, at least 2; fewer pairs; of a search one trial."""
     fewer = re.sub(r'(write\("\w+", |, )(?:\d+_000|\d00)\)', r"\g<1>40)", text)
     fewer = re.sub(r"--trials \d+", "--trials 1", fewer)
     steps = r"""(steps["']?\s*[=:]\s*|--steps |@(?=\d{3}))(\d+)"""  # and not ndcg@10
@@ -257,9 +246,7 @@ def session(server: ForkServer, scratch: Path, demo: Path, hub: Path, monkeypatc
     ],
 )
 def test_the_blocks_of_a_page_run_in_their_order(session: Session, page: Path) -> None:
-    """In an empty folder, but for the files that the reader of README.md brings; also recipes that no command trains
-    name files that are there in the end.
-    """
+    """In an empty folder, but for files of the README; all recipes name files that are there in the end."""
     if page.name == "README.md":
         bring(session.folder)
     for block in blocks(page):

@@ -158,7 +158,9 @@ def files_with(*path: str) -> set[str]:
     return {file.relative_to(SOURCE).as_posix().removeprefix("atento/") for file in found}
 
 
-def test_the_objective_shows_a_text_in_another_order_every_epoch(added: ModuleType, model: Model) -> None:
+def test_the_objective_shows_another_order_every_epoch_and_the_metric_scores_it(
+    added: ModuleType, model: Model
+) -> None:
     texts = [[5, 6, 7, 8, 9, 10, 11], [12, 13]]
     learned = added.TokenOrdering(added.SequenceToSequence(0, 2, 3))
     store, seen = MemoryStore({"ids": Ragged(texts)}), set()
@@ -173,9 +175,6 @@ def test_the_objective_shows_a_text_in_another_order_every_epoch(added: ModuleTy
         seen.add(tuple(shown[1]["source_ids"]))
         assert batch.counts() == {"vocabulary": len(texts[0]) + len(texts[1]) + 2}
     assert len(seen) > 1 and learned.sizes(store).tolist() == [8.0, 3.0]
-
-
-def test_the_metric_is_scored_and_has_its_interval(added: ModuleType) -> None:
     score = METRICS["word-order"].score(["a b c", "x y"], ["a c b", "x y"])
     assert score.value == pytest.approx(100 * 3 / 5) and score.per_sentence() == pytest.approx([100 / 3, 100.0])
     low, high = score.interval(samples=50)
@@ -203,14 +202,7 @@ def test_the_objective_is_learned_in_a_mixture_by_another_task(added: ModuleType
     assert atento.train(recipe, data=sentences(0, 60), out=tmp_path / "run", device="cpu").step == 2
 
 
-def test_records_in_memory_of_any_fields_are_refused_by_the_names_of_these() -> None:
-    with pytest.raises(UsageError, match="dicts with the keys 'one', 'two', 'three': got int"):
-        list(records_in(3, [Field(name) for name in ("one", "two", "three")], "data"))  # type: ignore[arg-type]
-    abc = [Field(name) for name in "abc"]
-    assert list(records_in([{"a": "x", "b": "y", "c": "z"}], abc, "data")) == [(0, ["x", "y", "z"])]
-
-
-def test_wrong_recipes_of_the_task_are_refused_by_its_row(added: ModuleType) -> None:
+def test_wrong_recipes_and_records_are_refused_by_name(added: ModuleType) -> None:
     for key, value, says in (
         ("metrics", ["accuracy"], "unknown metric 'accuracy'"),
         ("network", {"architecture": "decoder"}, "needs network.architecture encoder-decoder"),
@@ -218,9 +210,15 @@ def test_wrong_recipes_of_the_task_are_refused_by_its_row(added: ModuleType) -> 
     ):
         with pytest.raises(RecipeError, match=says):
             atento.train(RECIPE | {key: value}, data={"train": ["a b"], "valid": ["a b"], "test": ["a b"]})
+    with pytest.raises(UsageError, match="dicts with the keys 'one', 'two', 'three': got int"):
+        list(records_in(3, [Field(name) for name in ("one", "two", "three")], "data"))  # type: ignore[arg-type]
+    abc = [Field(name) for name in "abc"]
+    assert list(records_in([{"a": "x", "b": "y", "c": "z"}], abc, "data")) == [(0, ["x", "y", "z"])]
 
 
-def test_the_command_prints_our_texts(added: ModuleType, trained: TrainedRun, model: Model, tmp_path: Path) -> None:
+def test_the_command_prints_our_texts_and_the_card_shows_the_verb(
+    added: ModuleType, trained: TrainedRun, model: Model, tmp_path: Path
+) -> None:
     app, lines = Typer(), sentences(104, 2)
     app.command("other")(lambda: None)  # with one command alone Typer asks for no name
     added.register(app)
@@ -228,6 +226,7 @@ def test_the_command_prints_our_texts(added: ModuleType, trained: TrainedRun, mo
     done = CliRunner().invoke(app, ["order", str(trained.folder), str(tmp_path / "words.txt")])
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines() == added.order(model, lines)
+    assert "model.order(['sees cat the'])" in (model.save(tmp_path / "saved") / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -247,10 +246,6 @@ def test_atento_train_says_what_comes_next(server: ForkServer, program: list[str
     done = server.run(*words, cwd=tmp_path, program=program[1])
     assert done.status == 0, done.stderr
     assert done.stderr.endswith("\nnext:\n  atento order 'first run' FILE\n  atento runs show 'first run'\n")
-
-
-def test_the_model_card_shows_the_verb(model: Model, tmp_path: Path) -> None:
-    assert "model.order(['sees cat the'])" in (model.save(tmp_path / "saved") / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_route_counts_tokens_over_http(program: list[str], trained: TrainedRun, model: Model) -> None:
@@ -279,7 +274,7 @@ def test_the_option_ends_outputs_never_also_in_an_exact_search(added: ModuleType
         assert written == plain
 
 
-def test_the_field_of_the_option_is_its_flag_its_range_and_its_field_in_requests(added: ModuleType) -> None:
+def test_the_option_the_key_and_the_row_of_the_notes_are_where_they_belong(added: ModuleType) -> None:
     flags = flags_of(added.Decoding)
     assert [*flags][-2:] == ["stop_tokens", "batch_tokens"]
     assert flags.keys() - flags_of(DecodingConfig).keys() == {"end_penalty"}
@@ -289,6 +284,11 @@ def test_the_field_of_the_option_is_its_flag_its_range_and_its_field_in_requests
     assert "[0 or more; 0: off]" in field_texts(added.Decoding)["end_penalty"]
     with pytest.raises(RecipeError, match=r"`decoding\.end_penalty` must be finite and not negative: got -1"):
         added.Decoding(end_penalty=-1)
+    assert "[0 or more]" in field_texts(added.HoldConfig)["hold"]
+    with pytest.raises(RecipeError, match=r"`training\.hold` must be at least 0: got -1"):
+        added.HoldConfig(-1)
+    (result,) = run(rows_named(["m1"]))
+    assert result.finding.passed and result.record()["value"] == pytest.approx([3.0])
 
 
 def nanogpt(weights: dict[str, Tensor], ids: Tensor, n_heads: int, n_layers: int) -> Tensor:
@@ -349,14 +349,3 @@ def test_the_strategy_ends_where_greedy_grows_unsure(added: ModuleType, model: M
         end = unsure[0] if unsure else len(greedy.token_scores)
         assert cautious.ids == greedy.ids[:end] and cautious.finished == (greedy.finished and not unsure)
         assert cautious.token_scores == pytest.approx(greedy.token_scores[:end], abs=1e-5)
-
-
-def test_the_key_has_its_text_and_its_range(added: ModuleType) -> None:
-    assert "[0 or more]" in field_texts(added.HoldConfig)["hold"]
-    with pytest.raises(RecipeError, match=r"`training\.hold` must be at least 0: got -1"):
-        added.HoldConfig(-1)
-
-
-def test_the_row_of_the_notes_runs_and_agrees(added: ModuleType) -> None:
-    (result,) = run(rows_named(["m1"]))
-    assert result.finding.passed and result.record()["value"] == pytest.approx([3.0])

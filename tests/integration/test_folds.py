@@ -38,8 +38,7 @@ def test_folds_are_stratified_and_each_record_is_tested_once() -> None:
 
 
 def test_a_run_for_each_fold_and_one_pooled_score(server: ForkServer, tmp_path: Path) -> None:
-    rows = "".join(f"{text}\t{label}\n" for text, label in records())
-    (tmp_path / "all.tsv").write_text(rows, encoding="utf-8")
+    (tmp_path / "all.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in records()), encoding="utf-8")
     settings = recipe({"train": {"file": "all.tsv", "text": 0, "label": 1}}, steps=6)
     (tmp_path / "recipe.yaml").write_text(json.dumps(settings), encoding="utf-8")
     command = ["train", "recipe.yaml", "--folds", "3", "--out", "cv", "--threads", "1", "--json"]
@@ -53,8 +52,7 @@ def test_a_run_for_each_fold_and_one_pooled_score(server: ForkServer, tmp_path: 
     columns: dict[str, list[Any]] = dict(zip(("text", "label"), map(list, zip(*records()))))
     _, test = fold_of(columns, 3, 2, 1, "label")
     tested = tuple([columns[name][row] for row in test] for name in ("text", "label"))
-    expected = atento.evaluate(model, tested)["accuracy"].value
-    assert accuracy["folds"][1] == pytest.approx(expected)
+    assert accuracy["folds"][1] == pytest.approx(atento.evaluate(model, tested)["accuracy"].value)
     again = server.run(*command, cwd=tmp_path)
     assert again.stdout == done.stdout and again.stderr.count("already finished") == 3
     shown = server.run(*command[:-1], cwd=tmp_path).stdout
@@ -89,8 +87,7 @@ def killed_in_fold_2() -> None:
 def test_a_kill_inside_a_fold_and_the_same_call_give_the_same_result(
     server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = "".join(f"{text}\t{label}\n" for text, label in records())
-    (tmp_path / "all.tsv").write_text(rows, encoding="utf-8")
+    (tmp_path / "all.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in records()), encoding="utf-8")
     settings = recipe({"train": {"file": "all.tsv", "text": 0, "label": 1}}, steps=6, checkpoint_every=2)
     (tmp_path / "recipe.yaml").write_text(json.dumps(settings), encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -89,8 +89,7 @@ def test_lines_are_added_and_taken_out(server: ForkServer, made: Path, tmp_path:
 )
 def test_bad_input_changes_nothing(server: ForkServer, made: Path, command: str, stdin: str, said: str) -> None:
     before = {path: path.stat().st_mtime_ns for path in made.rglob("*") if path.name != ".lock"}
-    words = [word.strip("'") for word in command.split(" ")]
-    refused(server.run(*words, cwd=made, stdin=stdin), said)
+    refused(server.run(*[word.strip("'") for word in command.split(" ")], cwd=made, stdin=stdin), said)
     assert {path: path.stat().st_mtime_ns for path in made.rglob("*") if path.name != ".lock"} == before
 
 
@@ -104,8 +103,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     ranker.save(folder / "ranker")
     columns = {"parity": [str(number % 2) for number in range(len(SOURCES))]}
     atento.Index.create(SOURCES, MODEL, folder / "i", columns=columns)
-    arguments = [f"encoder={MODEL}", str(folder / "ranker"), "--index", f"encoder={folder / 'i'}"]
-    with served(arguments) as running:
+    with served([f"encoder={MODEL}", str(folder / "ranker"), "--index", f"encoder={folder / 'i'}"]) as running:
         running.folders = {"i": folder / "i", "ranker": folder / "ranker"}
         yield running
 

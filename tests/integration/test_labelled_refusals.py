@@ -125,8 +125,7 @@ def test_a_class_with_one_example_is_a_warning_that_names_its_line(
     bert: Path, server: ForkServer, tmp_path: Path
 ) -> None:
     rare = "".join(f"a casa {n}\trara{n}\n" for n in range(6))  # a label each: five are named, the others counted
-    rare = rare.replace("rara5", "RARA1")
-    (tmp_path / "train.tsv").write_text(LABELLED + "a casa\tlugar\n" + rare, encoding="utf-8")
+    (tmp_path / "train.tsv").write_text(LABELLED + "a casa\tlugar\n" + rare.replace("rara5", "RARA1"), encoding="utf-8")
     written = recipe("classification", CLASSES, {"train.tsv": ""}, bert)
     (tmp_path / "recipe.yaml").write_text(json.dumps(written), encoding="utf-8")
     done = server.run("train", "recipe.yaml", "--out", "run", cwd=tmp_path)
@@ -192,8 +191,7 @@ def test_a_head_of_another_size_than_its_labels(bert: Path, server: ForkServer, 
 
 
 def test_a_context_of_too_many_characters_or_windows(bert: Path, server: ForkServer, tmp_path: Path) -> None:
-    lines = as_lines(question("gato", 2))
-    (tmp_path / "train.jsonl").write_text(lines, encoding="utf-8")
+    (tmp_path / "train.jsonl").write_text(as_lines(question("gato", 2)), encoding="utf-8")
     written = recipe("question-answering", QUESTIONS, {"train.jsonl": ""}, bert)
     (tmp_path / "recipe.yaml").write_text(json.dumps(written), encoding="utf-8")
     assert server.run("train", "recipe.yaml", "--out", "run", cwd=tmp_path).status == 0

@@ -80,12 +80,10 @@ def refused(*arguments: str) -> str:
 
 def test_bertscore_with_interval_gate_and_another_system(files: Path, encoder: str) -> None:
     line = run("bertscore", "out", "ref", "--model", encoder, "--interval").stdout
-    assert line.startswith("BERTScore 0.") and line.endswith(
-        " model:micro-world-mlm|layer:2|idf:no|rescaled:no|nrefs:1\n"
-    )
-    record = json.loads(
-        run("bertscore", "ref", "ref", "other", "--model", encoder, "--against", "out", "--json").stdout
-    )
+    assert line.startswith("BERTScore 0.")
+    assert line.endswith(" model:micro-world-mlm|layer:2|idf:no|rescaled:no|nrefs:1\n")
+    done = run("bertscore", "ref", "ref", "other", "--model", encoder, "--against", "out", "--json")
+    record = json.loads(done.stdout)
     assert record["value"] == pytest.approx(1, abs=1e-6) and record["parts"]["count"] == 3
     assert record["against"]["value"] < 1 and record["settings"].endswith("nrefs:2")
     missed = run("bertscore", "out", "ref", "--model", encoder, "--idf", "--layer", "0", "--fail-under", "recall=0.9")
@@ -109,38 +107,36 @@ def test_bad_inputs_are_one_sentence(files: Path, encoder: str) -> None:
     assert refused("bertscor", "out", "ref").startswith("unknown metric 'bertscor'; did you mean 'bertscore'?")
 
 
-def test_comet_reads_sources_and_kiwi_no_references(files: Path, comet: Path) -> None:
+def test_comet_reads_sources_without_the_prefix_of_their_task_and_kiwi_no_references(files: Path, comet: Path) -> None:
+    """A prefix tells the model what to do, and says nothing to a metric."""
     sources = ("--source", "other")
     line = run("comet", "out", "ref", *sources, "--model", str(comet / "comet"), "--against", "other").stdout
     assert line.startswith("COMET ") and line.splitlines()[0].endswith(" model:comet|nrefs:1")
-    assert run("comet-kiwi", "out", *sources, "--model", str(comet / "comet-kiwi"), "--interval").stdout.endswith(
-        "] model:comet-kiwi|nrefs:0\n"
-    )
+    line = run("comet-kiwi", "out", *sources, "--model", str(comet / "comet-kiwi"), "--interval").stdout
+    assert line.endswith("] model:comet-kiwi|nrefs:0\n")
     assert load(comet / "comet").embed("The cat.").shape == (16,)  # the folder is also one of the encoder
+    split = Split({"source": ["translate: a cat", "sum: a dog", "translate to: it"]}, "")
+    assert sources_of(split, ["translate", "translate: ", "sum: "]) == ["a cat", "a dog", " to: it"]
+    assert sources_of(split, []) == split["source"] and sources_of(Split({"text": ["a"]}, ""), ["a"]) is None
 
 
 def test_each_bad_input_of_comet_is_one_sentence(files: Path, comet: Path, encoder: str) -> None:
     ours, kiwi, theirs = (str(comet / name) for name in ("comet", "comet-kiwi", "theirs-comet"))
     sources, read = ("--source", "ref"), "comet out ref --source ref"
+    alone = "comet-kiwi compares outputs with their sources alone, without references: got references"
+    none = f"{encoder} has no head of comet: metric.json is missing, which `atento convert` writes"
+    unread = f"{theirs} is as COMET writes it: `atento convert {theirs} --to atento --out DIR` reads it"
+    short = "line N of short must correspond to line N of ref: got 1 and 3 lines"
+    unsaid = "comet reads the source of each output: got none (`sources`, or --source FILE)"
     for line, said in {
-        f"comet out ref --model {ours}": (
-            "comet reads the source of each output: got none (`sources`, or --source FILE)"
-        ),
-        f"comet-kiwi out ref --source ref --model {kiwi}": (
-            "comet-kiwi compares outputs with their sources alone, without references: got references"
-        ),
+        f"comet out ref --model {ours}": unsaid,
+        f"comet-kiwi out ref --source ref --model {kiwi}": alone,
         f"{read} --model {ours} ref": "comet takes one reference for each output: got 2 sets of references",
         read: "comet is computed by a model: give its folder, --model FOLDER",
-        f"comet out ref --source short --model {ours}": (
-            "line N of short must correspond to line N of ref: got 1 and 3 lines"
-        ),
-        f"{read} --model {encoder}": (
-            f"{encoder} has no head of comet: metric.json is missing, which `atento convert` writes"
-        ),
+        f"comet out ref --source short --model {ours}": short,
+        f"{read} --model {encoder}": none,
         f"{read} --model {kiwi}": f"{kiwi} has the head of comet-kiwi, not of comet",
-        f"{read} --model {theirs}": (
-            f"{theirs} is as COMET writes it: `atento convert {theirs} --to atento --out DIR` reads it"
-        ),
+        f"{read} --model {theirs}": unread,
         f"{read} --model {ours} --idf": "--idf has no effect on comet",
     }.items():
         assert refused(*line.split()) == said
@@ -148,9 +144,8 @@ def test_each_bad_input_of_comet_is_one_sentence(files: Path, comet: Path, encod
     lacking.mkdir()
     for key in settings:
         (lacking / "metric.json").write_text(json.dumps({name: settings[name] for name in settings if name != key}))
-        assert refused("comet", "out", "ref", *sources, "--model", str(lacking)) == (
-            f"{lacking}/metric.json is damaged: it lacks the key {key!r}"
-        )
+        said = f"{lacking}/metric.json is damaged: it lacks the key {key!r}"
+        assert refused("comet", "out", "ref", *sources, "--model", str(lacking)) == said
 
 
 class Evil:
@@ -176,27 +171,20 @@ def test_a_checkpoint_that_is_not_comets_is_refused(files: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         in_this_process(patch)
         lacks_gamma = refused_checkpoint(files / "theirs")
-    assert lacks_gamma == (
-        f"{files}/theirs: the checkpoint is not that of a metric of COMET: it lacks the key 'layerwise_attention.gamma'"
-    )
+    no_metric, gamma = "the checkpoint is not that of a metric of COMET", "layerwise_attention.gamma"
+    assert lacks_gamma == f"{files}/theirs: {no_metric}: it lacks the key {gamma!r}"
     torch.save({"state_dict": {}, "callbacks": Evil()}, checkpoint)
-    assert refused_checkpoint(files / "theirs") == (
-        f"{files}/theirs: model.ckpt cannot be read: it holds more than weights, and is not loaded"
-    )
-    assert not (files / "mark").exists()
+    unread = "model.ckpt cannot be read: it holds more than weights, and is not loaded"
+    assert refused_checkpoint(files / "theirs") == f"{files}/theirs: {unread}" and not (files / "mark").exists()
     (files / "theirs" / "config.json").unlink()
     hparams.write_text(hparams.read_text().replace(f"pretrained_model: {files}/theirs", "pretrained_model: xlm-none"))
-    assert refused_checkpoint(files / "theirs") == (
-        f"{files}/theirs: COMET leaves out the encoder's files: put config.json and the tokenizer of xlm-none beside "
-        "hparams.yaml"
-    )
+    left = "COMET leaves out the encoder's files: put config.json and the tokenizer of xlm-none beside hparams.yaml"
+    assert refused_checkpoint(files / "theirs") == f"{files}/theirs: {left}"
     checkpoint.unlink()
     assert "checkpoints/ must hold the one checkpoint (.ckpt)" in refused_checkpoint(files / "theirs")
     hparams.write_text("class_identifier: ranking_metric\n")
-    assert refused_checkpoint(files / "theirs") == (
-        f"{hparams}: read are regression_metric and unified_metric (mt, src) on XLM-RoBERTa: "
-        "got ['ranking_metric', None, None]"
-    )
+    known = "read are regression_metric and unified_metric (mt, src) on XLM-RoBERTa"
+    assert refused_checkpoint(files / "theirs") == f"{hparams}: {known}: got ['ranking_metric', None, None]"
 
 
 def test_objects_of_lightning_are_left_out(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,26 +222,17 @@ def test_it_validates_and_evaluates(files: Path, comet: Path) -> None:
     assert run.test is not None and run.best is not None
     pairs = [(one.source, one.target) for one in write("combinations", 8)]
     scores = atento.evaluate(run.folder, pairs, metrics=metrics, beam=1, max_new_tokens=3)
-    assert {name: score.value for name, score in scores.items()} == pytest.approx(
-        {name: run.test[name] for name in metrics}, abs=1e-5
-    )
+    expected = {name: run.test[name] for name in metrics}
+    assert {name: score.value for name, score in scores.items()} == pytest.approx(expected, abs=1e-5)
     for wrong, sentence in {
-        "comet": "comet is computed by a model: name its folder, comet:FOLDER",
-        "comet:": "comet:FOLDER names a model folder: got none",
+        "comet": "recipe: comet is computed by a model: name its folder, comet:FOLDER",
+        "comet:": "recipe: comet:FOLDER names a model folder: got none",
+        "bertscore:nowhere": "no model at nowhere",
     }.items():
-        with pytest.raises(AtentoError, match=f"recipe: {sentence}"):
+        with pytest.raises(AtentoError, match=sentence):
             atento.train(recipe | {"metrics": [wrong]}, out="never")
-    with pytest.raises(AtentoError, match="no model at nowhere"):
-        atento.train(recipe | {"metrics": ["bertscore:nowhere"]}, out="never")
     with pytest.raises(AtentoError, match="comet:nowhere does not score classification"):
         atento.evaluate(shipped_models()["micro-world-tense"], [("I see.", "past")], metrics="comet:nowhere")
-
-
-def test_sources_are_read_without_the_prefix_of_their_task() -> None:
-    """A prefix tells the model what to do, and says nothing to a metric."""
-    split = Split({"source": ["translate: a cat", "sum: a dog", "translate to: it"]}, "")
-    assert sources_of(split, ["translate", "translate: ", "sum: "]) == ["a cat", "a dog", " to: it"]
-    assert sources_of(split, []) == split["source"] and sources_of(Split({"text": ["a"]}, ""), ["a"]) is None
 
 
 def test_it_chooses_among_candidates(comet: Path, encoder: str) -> None:
@@ -262,8 +241,7 @@ def test_it_chooses_among_candidates(comet: Path, encoder: str) -> None:
     beam: Any = {"candidates": 4, "candidates_from": "beam"}
     kept: list[str] = []
     model.translate(text, mbr=lambda ours, theirs: (kept.extend(ours), np.zeros((len(ours), len(theirs))))[1], **beam)
-    kiwi = learned_metric("comet-kiwi", comet / "comet-kiwi", device="cpu")
-    scores = kiwi(kept, sources=[text] * 4).per_sentence()
+    scores = learned_metric("comet-kiwi", comet / "comet-kiwi", device="cpu")(kept, sources=[text] * 4).per_sentence()
     assert model.translate(text, mbr=f"comet-kiwi:{comet / 'comet-kiwi'}", **beam) == kept[int(np.argmax(scores))]
     regression = learned_metric("comet", comet / "comet", device="cpu")
     expected = {one: regression([one] * 4, kept, sources=[text] * 4).value for one in kept}

@@ -66,8 +66,7 @@ def test_a_run_from_memory_goes_on_with_the_same_records_only(
 ) -> None:
     whole = atento.train(RECIPE, {"training.steps": 12}, data=DATA, out="whole", threads=1)
     atento.train(RECIPE, data=DATA, out="parts", threads=1)
-    again = atento.train(RECIPE, data=DATA, out="parts", threads=1)
-    assert again.already_finished
+    assert atento.train(RECIPE, data=DATA, out="parts", threads=1).already_finished
     changed = DATA | {"train": [*PAIRS[:-1], ("I see.", "Eu vejo.")]}
     with pytest.raises(UsageError, match="parts was trained on other data: the records have changed"):
         atento.train(RECIPE, {"training.steps": 12}, data=changed, out="parts", threads=1)
@@ -166,8 +165,7 @@ def test_evaluate_takes_records_files_and_columns(trained: Path, tmp_path: Path)
     want = {"bleu": bleu(outputs, references).value, "chrf": chrf(outputs, references).value}
     tsv(tmp_path / "valid.tsv", VALID)
     named = [{"source": source, "target": target} for source, target in VALID]
-    arrays = (np.array(sources), np.array(references))
-    columns = ((sources, references), arrays, zip(sources, references))
+    columns = ((sources, references), (np.array(sources), np.array(references)), zip(sources, references))
     for data in (VALID, named, *columns, "valid.tsv", [tmp_path / "valid.tsv"]):
         scores = atento.evaluate(model, data, metrics=["bleu", "chrf"])
         assert {name: score.value for name, score in scores.items()} == want

@@ -42,8 +42,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def trained(folders: dict[str, Path], out: Path, share: str = "1", name: str = "bert", **init: Any) -> Path:
     recipe = RECIPE | {"init": {"model": str(folders[name]), "new_decoder": True, "train": "decoder"} | init}
-    splits = {"train": PAIRS, "valid": PAIRS}
-    return atento.train(recipe, data=splits, out=out, threads=1, share=Fraction(share)).folder
+    return atento.train(recipe, data={"train": PAIRS, "valid": PAIRS}, out=out, threads=1, share=Fraction(share)).folder
 
 
 def test_the_encoder_stays_and_the_decoder_learns(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -44,8 +44,7 @@ class Notebook:
     def check(self) -> None:
         """Nothing was asked of the network, nothing went wrong, no text became a script or an element outside."""
         assert [url for url in self.requests if not url.startswith(("file:", "about:", "blob:"))] == []
-        assert self.complaints == []
-        assert self.page.evaluate("window.hit === undefined")
+        assert self.complaints == [] and self.page.evaluate("window.hit === undefined")
         assert self.page.locator("#cell script, #cell img").count() == 0
         self.page.close()
 
@@ -57,8 +56,7 @@ def record(tokens: list[str], **more: Any) -> AttentionRecord:
 
 def test_an_attention_record_is_its_page_in_a_sandbox(browser: Any, tmp_path: Path) -> None:
     """Python: no `_repr_html_` on AttentionRecord, Score, Trace."""
-    made = record(["▁o", "▁gato", ATTACK, "</s>"], title=f"o gato {ATTACK}")
-    seen = Notebook(browser, tmp_path, made)
+    seen = Notebook(browser, tmp_path, record(["▁o", "▁gato", ATTACK, "</s>"], title=f"o gato {ATTACK}"))
     inside = seen.frame()
     assert "o gato" in inside.locator("h1").first.text_content()
     assert inside.locator("#heat-canvas").evaluate("canvas => canvas.width > 0 && canvas.height > 0")
@@ -72,8 +70,7 @@ def test_an_attention_record_is_its_page_in_a_sandbox(browser: Any, tmp_path: Pa
         inside.locator("#save").click()
     assert download.value.path().stat().st_size > 100
     title = "() => { try { return parent.document.title } catch (error) { return 'closed' } }"
-    assert inside.evaluate(title) == "closed"
-    assert inside.evaluate("() => origin") == "null"
+    assert inside.evaluate(title) == "closed" and inside.evaluate("() => origin") == "null"
     seen.check()
 
 

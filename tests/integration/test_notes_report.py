@@ -13,8 +13,7 @@ ROWS = ["A6", "A17", "J1", "J4", "J12", "L1", "L4"]  # tables of numbers and tex
 @pytest.fixture(scope="module")
 def report(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("notes")
-    argv = ["notes", "--report", "--out", folder / "report", "--language", "pt-BR", *ROWS]
-    done = server.run(*argv, cwd=folder)
+    done = server.run(*["notes", "--report", "--out", folder / "report", "--language", "pt-BR", *ROWS], cwd=folder)
     assert done.status == 0 and done.stdout == f"{folder / 'report' / 'index.html'}\n", done.stderr
     return folder / "report"
 

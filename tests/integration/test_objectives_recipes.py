@@ -72,8 +72,7 @@ def test_a_denoiser_fills_masks_with_spans_of_any_length(tmp_path: Path) -> None
 
 
 def test_what_stands_for_masks_is_found_between_the_unmasked_parts() -> None:
-    assert between([9, 1, 9, 2], [5, 6, 1, 7, 2], 9) == [5, 6, 7]
-    assert between([1, 9, 1, 9], [1, 1, 3], 9) == [3]
+    assert between([9, 1, 9, 2], [5, 6, 1, 7, 2], 9) == [5, 6, 7] and between([1, 9, 1, 9], [1, 1, 3], 9) == [3]
     assert between([1, 9, 2], [1, 2], 9) == []
     for written in ([1, 2], [3, 5, 2], [1, 4, 3]):  # the text around the masks differs
         assert between([1, 9, 3, 9, 2], written, 9) == written
@@ -162,8 +161,7 @@ def test_e7_a_prefix_language_model_continues_prompts_that_it_reads_in_both_dire
 ) -> None:
     """The word after "e" is the first word of the text, which is the same as in any other text up to then."""
     texts = [f"{first} pulou alto e {first} caiu" for first in ("gato", "rato", "pato")]
-    network = TINY | {"architecture": architecture}
-    _, model = learned(tmp_path, "prefix-language-modeling", texts, 80, network=network)
+    _, model = learned(tmp_path, "prefix-language-modeling", texts, 80, network=TINY | {"architecture": architecture})
     assert isinstance(model.step_function(), PrefixStepFunction)
     assert [model.generate(f"{first} pulou alto e") for first in ("gato", "rato")] == ["gato caiu", "rato caiu"]
     assert "".join(model.stream("pato pulou")).split() == ["alto", "e", "pato", "caiu"]

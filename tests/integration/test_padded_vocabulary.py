@@ -1,10 +1,6 @@
-"""A network with more rows than its tokenizer has pieces (Qwen, T5, ModernBERT), where such a row wins every choice.
-
-`transformers` decodes these ids to nothing; so do all verbs, streams, log-probabilities and routes here.
-"""
+"""A row of a network that no piece of its tokenizer has (Qwen, T5, ModernBERT) is decoded to nothing, and wins here."""
 
 import random
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,12 +71,11 @@ def last_row(model: Model) -> int:
 # The tokenizer
 
 
-def test_an_id_without_a_piece_has_no_text() -> None:
+def test_an_id_without_a_piece_has_no_text_and_ordinary_ids_are_all_but_special_ones(tokenizer: Tokenizer) -> None:
     """As the library of `transformers` decodes them; ids of no row are refused as before."""
     for kind in ("unigram", "bpe", "wordpiece", "word", "character", "byte"):
         pieces = {"byte": [], "character": ["a", "b"]}.get(kind, ["▁", "a", "b"])
-        scores = [-1.0] * len(pieces) if kind == "unigram" else []
-        ours = Tokenizer.from_vocabulary(kind, pieces, scores=scores)
+        ours = Tokenizer.from_vocabulary(kind, pieces, scores=[-1.0] * len(pieces) if kind == "unigram" else [])
         size, ids = ours.vocab_size, ours.encode("ab")
         with pytest.raises(TokenizerError, match="an id must lie in"):
             ours.decode([size])
@@ -92,11 +87,7 @@ def test_an_id_without_a_piece_has_no_text() -> None:
         assert ours.tokens([size]) == [""] and ours.spelling(size) is None
         with pytest.raises(TokenizerError, match=rf"^an id must lie in 0 \.\.\. {size + 2}: got {size + 3}$"):
             ours.tokens([size + 3])
-
-
-def test_ordinary_ids_are_all_but_special_ones_wherever_these_stand(tokenizer: Tokenizer) -> None:
-    special = set(tokenizer.specials.ids.values())
-    assert tokenizer.ordinary_ids == [*range(len(special), tokenizer.vocab_size)]
+    assert tokenizer.ordinary_ids == [*range(len(set(tokenizer.specials.ids.values())), tokenizer.vocab_size)]
     assert tokenizer.other_ids(tokenizer.vocab_size + 2) == [*range(5), tokenizer.vocab_size, tokenizer.vocab_size + 1]
     specials = SpecialTokens({"unk": "<unk>", "mask": "a"}, {"<unk>": 1, "a": 300})
     scattered = Tokenizer(tokenizer.definition, "bpe", specials)
@@ -111,9 +102,7 @@ def test_ordinary_ids_are_all_but_special_ones_wherever_these_stand(tokenizer: T
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "encoder"])
 @pytest.mark.filterwarnings("ignore:the exact search", "ignore:.*outputs? .*different")
-def test_h1_every_search_writes_ids_without_a_piece_as_nothing(
-    tokenizer: Tokenizer, architecture: str, options: str
-) -> None:
+def test_h1_every_search_writes_them_as_nothing(tokenizer: Tokenizer, architecture: str, options: str) -> None:
     model, given = padded(tokenizer, architecture), {"max_new_tokens": 7} | OPTIONS[options]
     if architecture.startswith("recurrent") and "draft" in given:
         pytest.skip("a recurrent network gives no tokens back, so it has no draft")
@@ -140,38 +129,13 @@ def test_streams_scores_and_maps_name_ids_without_a_piece(tokenizer: Tokenizer, 
     assert traced is not None and trace is not None
 
 
-def test_a_mask_is_filled_with_words_alone(tokenizer: Tokenizer) -> None:
-    """Every candidate has a piece: of 20, of all that there are, in one pass or several."""
+def test_a_mask_is_filled_with_words_alone_and_a_draft_may_have_other_rows(tokenizer: Tokenizer) -> None:
+    """Every candidate has a piece; Qwen2 has 151,936 rows, its larger sizes 152,064: a proposal is an id of both."""
     model = padded(tokenizer, "encoder")
     text = f"O gato {tokenizer.specials.roles['mask']} no {tokenizer.specials.roles['mask']} ."
     one_pass, several = model.fill(text, top=20), model.fill(text, iterations=3)
     for candidates in (one_pass, several, *fill_each(model, [text], top=10_000)[0]):
         assert candidates and all(set(one.ids) <= set(tokenizer.ordinary_ids) for one in candidates)
-
-
-@pytest.mark.parametrize("architecture", ["decoder", "encoder-decoder", "encoder"])
-def test_every_verb_of_the_service_answers(tokenizer: Tokenizer, architecture: str) -> None:
-    """The verbs that a model has, by its own account; a new one needs items here."""
-    mask = f"O {tokenizer.specials.roles['mask']} dorme ."
-    items: Mapping[str, list[Any]] = {
-        "fill": [mask],
-        "answer": [("Quem dorme ?", "O gato dorme .")],
-        "similarity": [("O gato", "A casa")],
-        "score": [("O gato", "dorme")],
-        "align": [("O gato", "dorme")],
-        "detokenize": [[5, tokenizer.vocab_size + 1]],
-    }
-    model = padded(tokenizer, architecture)
-    for verb in verbs_of(model):
-        if verb in ("translate", "generate", "summarize"):
-            continue  # these are written by searches
-        options = {"top": 20} if verb in ("score", "fill") else {}
-        values = values_of(model, verb, items.get(verb, ["O gato dorme ."]), options)
-        assert len(values) == 1 and (values[0] is not None), verb
-
-
-def test_a_draft_may_have_other_rows_than_the_network(tokenizer: Tokenizer) -> None:
-    """Qwen2 has 151,936 rows and its larger sizes 152,064, with one tokenizer: a proposal is an id of both."""
     model, plain = padded(tokenizer, "decoder", bias=6.0), small_model(tokenizer, "decoder", n_layers=1)
     for target, draft in ((model, plain), (plain, model)):
         target._drafting = {"draft": draft}
@@ -180,6 +144,22 @@ def test_a_draft_may_have_other_rows_than_the_network(tokenizer: Tokenizer) -> N
             assert all(row[0].hypothesis.ids for row in outputs)
         alone = target.generate(TEXTS[:3], max_new_tokens=12, greedy=True)
         assert alone == target.generate(TEXTS[:3], max_new_tokens=12, greedy=True, draft="draft")
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "encoder-decoder", "encoder"])
+def test_every_verb_of_the_service_answers(tokenizer: Tokenizer, architecture: str) -> None:
+    """The verbs that a model has, by its own account; a new one needs items here."""
+    mask = f"O {tokenizer.specials.roles['mask']} dorme ."
+    items: dict[str, list[Any]] = {"fill": [mask], "answer": [("Quem dorme ?", "O gato dorme .")]}
+    items |= {"similarity": [("O gato", "A casa")], "detokenize": [[5, tokenizer.vocab_size + 1]]}
+    items |= {key: [("O gato", "dorme")] for key in ("score", "align")}
+    model = padded(tokenizer, architecture)
+    for verb in verbs_of(model):
+        if verb in ("translate", "generate", "summarize"):
+            continue  # these are written by searches
+        options = {"top": 20} if verb in ("score", "fill") else {}
+        values = values_of(model, verb, items.get(verb, ["O gato dorme ."]), options)
+        assert len(values) == 1 and (values[0] is not None), verb
 
 
 # The service
@@ -242,15 +222,11 @@ def test_a_fault_of_one_text_fails_that_job_alone(
 MASK = "O <mask> dorme ."
 CHATTING = {"model": "lm", "messages": [{"role": "user", "content": TEXTS[0]}], "max_tokens": 4}
 COMPLETING = {"model": "lm", "prompt": TEXTS[0], "max_tokens": 4}
+MORE: list[dict[str, Any]] = [{"logprobs": 5}, {"logprobs": 5, "echo": True}, {"temperature": 0, "stop": ["e"]}]
+MORE += [{"n": 2}, {"prompt": [5, 6]}]
 BODIES: dict[str, list[Any]] = {
     "/v1/chat/completions": [CHATTING | {"logprobs": True, "top_logprobs": 20}, CHATTING | {"temperature": 0}],
-    "/v1/completions": [
-        COMPLETING | {"logprobs": 5},
-        COMPLETING | {"logprobs": 5, "echo": True},
-        COMPLETING | {"temperature": 0, "stop": ["e"]},
-        COMPLETING | {"n": 2},
-        COMPLETING | {"prompt": [5, 6]},
-    ],
+    "/v1/completions": [COMPLETING | more for more in MORE],
     "/generate": [{"model": "lm", "inputs": TEXTS[0], "parameters": {"max_new_tokens": 4, "details": True}}],
     "/translate": [{"q": TEXTS[0], "source": "en", "target": "pt", "alternatives": 2}],
     "/detokenize": [{"model": "lm", "ids": [5, 6]}],

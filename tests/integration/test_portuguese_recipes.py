@@ -63,8 +63,7 @@ def squad(sentences: Sequence[str]) -> str:
     paragraphs = []
     for n, sentence in enumerate(sentences):
         word = sentence.split()[-1].strip(".!?")
-        place = sentence.rindex(word) if n % 8 else 10_000
-        answers = [{"text": word, "answer_start": place}]
+        answers = [{"text": word, "answer_start": sentence.rindex(word) if n % 8 else 10_000}]
         paragraphs.append({"context": sentence, "qas": [{"id": str(n), "question": "Qual é?", "answers": answers}]})
     return json.dumps({"version": "1.1", "data": [{"title": "UFMS", "paragraphs": paragraphs}]}, ensure_ascii=False)
 

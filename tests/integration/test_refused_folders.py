@@ -38,8 +38,7 @@ def test_a_refused_training_leaves_no_folder(server: ForkServer, place: Path, se
 def test_a_refused_training_of_several_processes_leaves_no_folder(server: ForkServer, place: Path) -> None:
     before = content(place)
     shard = ("training.parallel.shard=2", "training.scheduled_sampling.share=0.5")
-    done = train(server, 2, "--out", "run", *shard, cwd=place)
-    refused(done[0], "weights outside of a pass")
+    refused(train(server, 2, "--out", "run", *shard, cwd=place)[0], "weights outside of a pass")
     assert content(place) == before
 
 

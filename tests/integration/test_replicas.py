@@ -8,7 +8,9 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,10 +69,11 @@ def furthest(one: Path, two: Path) -> float:
     return max(abs(a["loss"] - b["loss"]) / a["loss"] for a, b in pairs)
 
 
-@pytest.mark.parametrize("size", [2, *(pytest.param(size, marks=pytest.mark.slow) for size in (3, 4, 8))])
-def test_exact_mode_has_the_bits_of_one_process(
-    server: ForkServer, place: Path, alone: dict[str, Path], size: int
-) -> None:
+slow = partial(pytest.param, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("size", [2, *map(slow, (3, 4, 8))])
+def test_exact_mode_has_the_bits_of_one(server: ForkServer, place: Path, alone: dict[str, Path], size: int) -> None:
     finished(train(server, size, "--out", "run", *EXACT, cwd=place))
     assert differences(alone["exact"], place / "run") == []
 
@@ -113,13 +116,7 @@ def test_fast_mode_agrees_with_one_process(server: ForkServer, place: Path, alon
     assert [event["nll"] for event in ours] == pytest.approx([event["nll"] for event in theirs], rel=5e-5)
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        "mean_of_means",
-        *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("counts_not_reduced", "dropout_by_rank")),
-    ],
-)
+@pytest.mark.parametrize("fault", ["mean_of_means", *map(slow, ("counts_not_reduced", "dropout_by_rank"))])
 def test_the_comparison_finds_known_bugs(server: ForkServer, place: Path, alone: dict[str, Path], fault: str) -> None:
     train(server, 2, "--out", "run", *SETTINGS, cwd=place, fault=fault)
     assert furthest(alone["fast"], place / "run") > 5e-5
@@ -130,9 +127,7 @@ def test_the_comparison_of_bits_finds_a_sum_by_process(server: ForkServer, place
     assert "model.safetensors" in differences(alone["exact"], place / "run")
 
 
-def test_a_signal_to_one_process_stops_all_and_any_number_continues(
-    server: ForkServer, place: Path, alone: dict[str, Path]
-) -> None:
+def test_a_signal_to_one_stops_all_and_any_number_continues(server: ForkServer, place: Path, alone: Any) -> None:
     """Stopped on 2, continued on 3, stopped again, continued on 1: as never stopped."""
     for size, step in ((2, 3), (3, 7)):
         fault = {"fault": "signalled", "step": step, "rank": 1, "number": int(signal.SIGTERM)}
@@ -144,29 +139,31 @@ def test_a_signal_to_one_process_stops_all_and_any_number_continues(
     assert differences(alone["exact"], place / "run") == []
 
 
-@pytest.mark.parametrize(
-    "policy, action",
-    [
-        ("skip", "the update is skipped"),
-        pytest.param("rewind", "those of step 4 again", marks=pytest.mark.slow),  # of one: test_training_engine.py
-    ],
-)
-def test_a_loss_that_is_not_finite_on_one_process_is_skipped_by_all(
-    server: ForkServer, place: Path, policy: str, action: str
+# Of one process: test_training_engine.py.
+@pytest.mark.parametrize("policy, said", [("skip", "the update is skipped"), slow("rewind", "those of step 4 again")])
+def test_a_loss_that_is_not_finite_on_one_is_skipped_by_all(
+    server: ForkServer, place: Path, policy: str, said: str
 ) -> None:
     for size in (1, 2):
         settings = (*EXACT, f"training.non_finite={policy}")
         fault = {"fault": "loss_not_finite", "step": 5, "rank": size - 1}
         finished(done := train(server, size, "--out", f"run-{size}", *settings, cwd=place, **fault))
-        assert done[0].stderr.count(action) == 1
+        assert done[0].stderr.count(said) == 1
     assert [event["step"] for event in events(place / "run-2", "skip")] == [5]
     assert differences(place / "run-1", place / "run-2") == []
 
 
-def test_a_loss_that_is_not_finite_on_one_process_stops_all(server: ForkServer, place: Path) -> None:
-    done = train(server, 2, "--out", "stopped", *EXACT, cwd=place, fault="loss_not_finite", step=5, rank=1)
-    refused(done[0], "step 5: the loss is not finite", status=1)
-    assert done[1].status == 1 and done[1].stderr == ""
+def test_a_loss_that_is_not_finite_or_weights_that_drift_on_one_process_stop_all(
+    server: ForkServer, place: Path
+) -> None:
+    drifted = "step 8: the weights of process 1 are not those of process 0"
+    for fault, settings, step, said in (
+        ("loss_not_finite", EXACT, 5, "step 5: the loss is not finite"),
+        ("weights_drift", SETTINGS, 6, drifted),
+    ):
+        done = train(server, 2, "--out", fault, *settings, cwd=place, fault=fault, step=step, rank=1)
+        refused(done[0], said, status=1)
+        assert done[1].status == 1 and done[1].stderr == ""
 
 
 def test_memory_that_runs_out_on_one_process_makes_smaller_pieces_on_all(server: ForkServer, place: Path) -> None:
@@ -176,12 +173,6 @@ def test_memory_that_runs_out_on_one_process_makes_smaller_pieces_on_all(server:
         finished(done := train(server, size, "--out", f"run-{size}", *settings, cwd=place, **fault))
         assert done[0].stderr.count("memory ran out") == 1
     assert differences(place / "run-1", place / "run-2") == []
-
-
-def test_weights_that_drift_apart_end_the_run(server: ForkServer, place: Path) -> None:
-    done = train(server, 2, "--out", "run", *SETTINGS, cwd=place, fault="weights_drift", step=6, rank=1)
-    refused(done[0], "step 8: the weights of process 1 are not those of process 0", status=1)
-    assert done[1].status == 1 and done[1].stderr == ""
 
 
 @pytest.mark.slow
@@ -305,9 +296,7 @@ def gone(pids: list[int]) -> bool:
     return set(states) <= {"Z"}
 
 
-@pytest.mark.parametrize(
-    "number, workers", [(signal.SIGINT, 0), pytest.param(signal.SIGTERM, 2, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("number, workers", [(signal.SIGINT, 0), slow(signal.SIGTERM, 2)])
 def test_a_signal_in_the_first_seconds_is_said_and_ends_all(place: Path, number: signal.Signals, workers: int) -> None:
     """While the launcher imports PyTorch, and while its processes do."""
     command = [sys.executable, "-m", "atento_cli.start", "train", "tiny.yaml", "--nproc", "2", "--out", "run"]

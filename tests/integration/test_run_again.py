@@ -89,13 +89,12 @@ def test_r9_what_changed_is_refused_by_name_and_nothing_is_touched(
     assert snapshot(run) == before
 
 
-def test_r9_both_sides_of_a_difference_are_named(server: ForkServer, place: Path, run: Path) -> None:
+def test_r9_both_sides_of_three_differences_are_named_and_where_the_rest_is(
+    server: ForkServer, place: Path, run: Path
+) -> None:
+    """Another recipe may differ in thirty keys: three are enough to see that it is another."""
     done = server.run(*TINY, "training.seed=2", "network.d_ff=64", "--out", "run", cwd=place)
     refused(done, "training.seed", "1", "2", "network.d_ff", "32", "64", "--out", "--force")
-
-
-def test_a_refusal_names_three_differences_and_where_the_rest_is(server: ForkServer, place: Path, run: Path) -> None:
-    """Another recipe may differ in thirty keys: three are enough to see that it is another."""
     new = ("seed=2", "warmup=7", "clip=2", "label_smoothing=0", "batch_tokens=99", "schedule=cosine", "micro_batches=2")
     done = server.run(*TINY, *(f"training.{one}" for one in new), "--out", "run", cwd=place)
     assert done.status == 2 and done.stderr.count(" -> ") == 3
@@ -180,32 +179,28 @@ def test_a_run_begins_at_a_checkpoint_of_another(server: ForkServer, place: Path
     assert "resuming same from step 8" in server.run(*again, "--from", "run@4", cwd=place).stderr
     assert "already finished: same, step 10" in server.run(*again, cwd=place).stderr
     refused(server.run(*again, "--from", "run@8", cwd=place), "same is a run that did not start from that checkpoint")
-    done = server.run(
-        *TINY, "training.learning_rate=1e-3", "training.steps=9", "--from", "run@last", "--out", "b", cwd=place
-    )
+    changed = ["training.learning_rate=1e-3", "training.steps=9"]
+    done = server.run(*TINY, *changed, "--from", "run@last", "--out", "b", cwd=place)
     assert done.status == 0 and [one["step"] for one in events(place / "b", "train")] == [9]
 
 
-def test_a_run_killed_after_it_began_at_another_goes_on_alone(server: ForkServer, place: Path, run: Path) -> None:
-    at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGKILL, "call": 2}
-    command = [*TINY, "--out", "new", "--from", "run@4"]
-    assert server.run(*command, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
-    shutil.rmtree(run)
-    assert "resuming new from step 4" in server.run("train", "new", "--threads", "1", cwd=place).stderr
-
-
-def test_what_no_run_can_begin_at(server: ForkServer, place: Path, run: Path) -> None:
+def test_what_no_run_can_begin_at_and_one_that_is_killed_after_it_began_goes_on_alone(
+    server: ForkServer, place: Path, run: Path
+) -> None:
     for given, said in (
         ("run", "--from must be RUN@STEP, such as runs/mine@500, runs/mine@best or @last: got 'run'"),
         ("none@4", "--from none@4: none is not a run"),
         ("run@5", "--from run@5: there is no such checkpoint; there are those of steps: 4, 8"),
         ("run@8", "--from run@8: `training.steps` must be above 8: got 8"),
+        ("run@4 network.d_ff=64 network.dropout=0", "its network is not the recipe's: network.d_ff: 32 -> 64"),
+        ("run@4 training.optimizer=muon", "optimizer state is that of adamw, and `training.optimizer` is muon"),
     ):
-        refused(server.run(*TINY, "--out", "new", "--from", given, cwd=place), said)
-    done = server.run(*TINY, "network.d_ff=64", "network.dropout=0", "--out", "new", "--from", "run@4", cwd=place)
-    refused(done, "--from run@4: its network is not the recipe's: network.d_ff: 32 -> 64")
-    done = server.run(*TINY, "training.optimizer=muon", "--out", "new", "--from", "run@4", cwd=place)
-    refused(done, "--from run@4: its optimizer state is that of adamw, and `training.optimizer` is muon")
+        refused(server.run(*TINY, "--out", "new", "--from", *given.split(), cwd=place), said)
+    at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGKILL, "call": 2}
+    command = [*TINY, "--out", "new", "--from", "run@4"]
+    assert server.run(*command, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
+    shutil.rmtree(run)
+    assert "resuming new from step 4" in server.run("train", "new", "--threads", "1", cwd=place).stderr
 
 
 def test_r9_force_moves_the_old_folder_aside(server: ForkServer, place: Path, run: Path) -> None:
@@ -252,9 +247,16 @@ def test_r9_without_threads_the_run_keeps_its_own_number(server: ForkServer, pla
     assert json.loads((last(place / "run") / "state.json").read_text(encoding="utf-8"))["threads"] == 2
 
 
-def test_more_steps_extend_a_finished_run(server: ForkServer, place: Path, run: Path) -> None:
+def test_a_finished_run_is_left_alone_and_more_steps_extend_it(server: ForkServer, place: Path, run: Path) -> None:
     """8 steps, then 16: the weights of 16 steps at once, and both ends are in the journal's place."""
-    command = ["train", "tiny.yaml", "--threads", "1", "training.steps=16"]
+    before = snapshot(run)
+    for more in ([], ["training.log_every=1"], ["training.keep=1", "name=other"]):
+        done = server.run(*TINY, *more, "--out", "run", cwd=place)
+        assert (done.status, done.stdout, done.stderr) == (0, "", "already finished: run, step 8\n")
+    assert snapshot(run) == before
+    listed = server.run("runs", place, cwd=place)
+    assert "finished" in listed.stdout and "unfinished" not in listed.stdout
+    command = [*TINY[:-1], "training.steps=16"]
     done = server.run(*command, "--out", "run", cwd=place)
     assert done.status == 0 and "resuming run from step 8" in done.stderr
     assert server.run(*command, "--out", "once", cwd=place).status == 0
@@ -267,16 +269,6 @@ def test_more_steps_extend_a_finished_run(server: ForkServer, place: Path, run: 
     assert [event["step"] for event in events(run, "end")] == [round(1.5 * updates)]
 
 
-def test_a_finished_run_is_left_alone(server: ForkServer, place: Path, run: Path) -> None:
-    before = snapshot(run)
-    for more in ([], ["training.log_every=1"], ["training.keep=1", "name=other"]):
-        done = server.run(*TINY, *more, "--out", "run", cwd=place)
-        assert (done.status, done.stdout, done.stderr) == (0, "", "already finished: run, step 8\n")
-    assert snapshot(run) == before
-    listed = server.run("runs", place, cwd=place)
-    assert "finished" in listed.stdout and "unfinished" not in listed.stdout
-
-
 def test_fewer_steps_that_were_just_reached_end_an_unfinished_run(server: ForkServer, place: Path) -> None:
     at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGTERM, "call": 5}
     assert server.run(*TINY, "--out", "run", cwd=place, fault="signal_in_call", **at).status == 75
@@ -285,9 +277,7 @@ def test_fewer_steps_that_were_just_reached_end_an_unfinished_run(server: ForkSe
     assert "already finished: run, step 5" in server.run(*TINY, "training.steps=5", "--out", "run", cwd=place).stderr
 
 
-# Damaged ------------------------------------------------------------------------------------------------------------
-
-
+# Damaged
 def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -298,8 +288,9 @@ def flip(path: Path) -> None:
 def test_r4_a_damaged_checkpoint_gives_way(server: ForkServer, place: Path, run: Path, ended: Path, name: str) -> None:
     flip(run / "checkpoints" / "step-00000008" / name)
     used = server.run("translate", "run", "--beam", "1", cwd=place, stdin="A cat.\n")
-    assert used.status == 0 and name in used.stderr and "it is skipped" in used.stderr
-    assert used.stderr.startswith("warning: ")
+    # the best is looked for and then the last, of one folder: one warning
+    assert used.status == 0 and name in used.stderr and used.stderr.count("it is skipped") == 1
+    assert used.stderr.startswith("warning: ") and (run / "checkpoints" / "step-00000008").is_dir()
     done = server.run(*TINY, "--out", "run", cwd=place)
     assert done.status == 0 and "resuming run from step 4" in done.stderr and name in done.stderr
     assert differences(run, ended) == []
@@ -318,14 +309,6 @@ def test_r4_all_checkpoints_damaged(server: ForkServer, place: Path, run: Path) 
     used = server.run("translate", "run", cwd=place, stdin="A cat.\n")
     assert used.status == 1 and "every checkpoint of the run run is damaged" in used.stderr
     assert server.run(*TINY, "--out", "run", "--force", cwd=place).status == 0
-
-
-def test_a_damaged_checkpoint_is_told_once_by_whoever_only_looks(server: ForkServer, place: Path, run: Path) -> None:
-    """The best is looked for and then the last, of one folder: one warning."""
-    flip(run / "checkpoints" / "step-00000008" / "state.json")
-    used = server.run("translate", "run", "--beam", "1", cwd=place, stdin="A cat.\n")
-    assert used.status == 0 and used.stderr.count("it is skipped") == 1
-    assert (run / "checkpoints" / "step-00000008").is_dir()
 
 
 def test_a_damaged_journal_does_not_stop_a_run(server: ForkServer, place: Path, run: Path) -> None:
@@ -367,9 +350,7 @@ def test_left_overs_of_killed_commands_are_cleared_away(server: ForkServer, plac
     assert [path for path in (place / "run").rglob(".*") if path.name != ".lock"] == []
 
 
-# One trainer a folder -----------------------------------------------------------------------------------------------
-
-
+# One trainer a folder
 def test_r8_a_second_trainer_is_refused(server: ForkServer, place: Path) -> None:
     first = server.start("train", "tiny.yaml", "training.steps=4000", "--out", "run", "--threads", "1", cwd=place)
     deadline = time.monotonic() + 30
@@ -384,18 +365,10 @@ def test_r8_a_second_trainer_is_refused(server: ForkServer, place: Path) -> None
     assert server.run("train", "tiny.yaml", "training.steps=4000", "--seed", "3", "--out", "run", cwd=place).status == 2
 
 
-# The folder itself --------------------------------------------------------------------------------------------------
-
-
-def test_a_command_that_was_refused_does_not_spoil_its_folder(server: ForkServer, place: Path) -> None:
-    """A typing error in the data's name leaves a folder behind; the corrected command takes it."""
-    done = server.run(*TINY, "data.train.0.file=trian.tsv", "--out", "run", cwd=place)
-    refused(done, "trian.tsv: no such file")
-    assert server.run(*TINY, "--out", "run", cwd=place).status == 0
-
-
+# The folder itself
 def test_a_folder_in_which_nothing_was_trained_is_free(server: ForkServer, place: Path) -> None:
-    """Refused after the tokenizer was made, or killed in the first step: another recipe may have the folder."""
+    """Refused for its data or after the tokenizer was made, or killed in the first step: another recipe may have it."""
+    refused(server.run(*TINY, "data.train.0.file=trian.tsv", "--out", "run", cwd=place), "trian.tsv: no such file")
     done = server.run(*TINY, "network.vocab_size=7", "--out", "run", cwd=place)
     assert done.status == 2 and "`network.vocab_size` must be the tokenizer's: got 7 and 360" in done.stderr
     at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGKILL}
@@ -420,16 +393,8 @@ def test_folders_that_are_no_runs_are_refused(server: ForkServer, place: Path) -
     assert (place / "mine.old-1" / "letter.txt").exists()
 
 
-def test_without_out_the_folder_is_named_after_the_recipe(server: ForkServer, place: Path) -> None:
-    assert server.run(*TINY, cwd=place).status == 0 and (place / "runs" / "tiny" / "run.json").exists()
-    assert server.run(*TINY, "name=other", cwd=place).status == 0
-    assert (place / "runs" / "other" / "run.json").exists()
-    listed = server.run("runs", cwd=place)
-    found = [line.split("\t")[:3] for line in listed.stdout.splitlines()]
-    assert found == [[f"runs/{name}", "step 8", "finished"] for name in ("other", "tiny")]
-
-
-def test_what_a_run_folder_holds(server: ForkServer, place: Path, run: Path) -> None:
+def test_what_a_run_folder_holds_here_and_elsewhere(server: ForkServer, place: Path, run: Path) -> None:
+    """On valid the scores by name; nothing points out of the folder."""
     names = {"recipe.yaml", "run.json", "env.json", "metrics.jsonl", "train.log", "tokenizer", "checkpoints", ".lock"}
     assert {path.name for path in run.iterdir()} == names
     recipe = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
@@ -445,22 +410,6 @@ def test_what_a_run_folder_holds(server: ForkServer, place: Path, run: Path) -> 
     log = (run / "train.log").read_text(encoding="utf-8").splitlines()
     assert all(line[:19].count(":") == 2 and line[4] == "-" for line in log)
     assert any("step 8: validation nll" in line for line in log)
-
-
-def test_a_run_taken_elsewhere_is_still_a_model(server: ForkServer, place: Path, run: Path) -> None:
-    """Nothing in a run folder points out of it."""
-    shutil.move(run, place / "moved")
-    for name in ("train.tsv", "valid.tsv", "tiny.yaml"):
-        (place / name).unlink()
-    assert server.run("translate", "moved", cwd=place, stdin="A cat.\n").status == 0
-    assert server.run("translate", last(place / "moved"), cwd=place, stdin="A cat.\n").status == 0
-
-
-# What the journal holds ---------------------------------------------------------------------------------------------
-
-
-def test_metrics_jsonl_has_the_contracts_events(run: Path) -> None:
-    """event, step, loss, nll, learning_rate, tokens_per_second (and ours); on valid the scores by name; in order."""
     found = read_journal(run / "metrics.jsonl")
     assert [(event["event"], event["step"]) for event in found] == [
         *(("train", 4), ("checkpoint", 4), ("train", 8), ("valid", 8), ("checkpoint", 8), ("end", 8))
@@ -471,12 +420,17 @@ def test_metrics_jsonl_has_the_contracts_events(run: Path) -> None:
     first, second = events(run, "train")
     assert 0 < first["gradient_norm"] < 100 and second["loss"] < first["loss"] and 0 < second["learning_rate"] <= 5e-3
     assert first["loss"] != first["nll"]  # smoothing included, and without
+    shutil.move(run, place / "moved")
+    for name in ("train.tsv", "valid.tsv", "tiny.yaml"):
+        (place / name).unlink()
+    assert server.run("translate", "moved", cwd=place, stdin="A cat.\n").status == 0
+    assert server.run("translate", last(place / "moved"), cwd=place, stdin="A cat.\n").status == 0
 
 
 def test_train_events_are_means_over_real_targets(server: ForkServer, place: Path) -> None:
     """The event of four steps is the mean of theirs, weighed by their targets."""
     record = place / "ids"
-    command = ["train", "tiny.yaml", "--threads", "1", "training.steps=4"]
+    command = [*TINY[:-1], "training.steps=4"]
     assert server.run(*command, "training.log_every=1", "--out", "each", cwd=place, record=record).status == 0
     assert server.run(*command, "--out", "whole", cwd=place).status == 0
     tokenizer = Tokenizer.load(place / "each" / "tokenizer")
@@ -489,12 +443,20 @@ def test_train_events_are_means_over_real_targets(server: ForkServer, place: Pat
         assert whole[name] == pytest.approx(mean, rel=1e-9)
 
 
-def test_pairs_in_both_splits_are_counted(server: ForkServer, place: Path) -> None:
+def test_pairs_in_both_splits_are_counted_and_the_folder_is_named_after_the_recipe(
+    server: ForkServer, place: Path
+) -> None:
     pairs = (place / "train.tsv").read_text(encoding="utf-8").splitlines()[:3]
     with (place / "valid.tsv").open("a", encoding="utf-8", newline="\n") as file:
         file.write("\n".join(pairs) + "\n")
     done = server.run(*TINY, "--out", "run", cwd=place)
     assert "warning: 3 of 9 validation pairs of valid.tsv are also in the training data\n" in done.stderr
+    assert server.run(*TINY, cwd=place).status == 0 and (place / "runs" / "tiny" / "run.json").exists()
+    assert server.run(*TINY, "name=other", cwd=place).status == 0
+    assert (place / "runs" / "other" / "run.json").exists()
+    listed = server.run("runs", cwd=place)
+    found = [line.split("\t")[:3] for line in listed.stdout.splitlines()]
+    assert found == [[f"runs/{name}", "step 8", "finished"] for name in ("other", "tiny")]
 
 
 def test_n1_a_process_with_another_hash_seed_makes_the_same_run(server: ForkServer, place: Path, ended: Path) -> None:
@@ -520,15 +482,9 @@ def test_force_moves_nothing_before_the_data_and_the_recipe_are_found_right(serv
     elsewhere = server.run("train", here / "tiny.yaml", "--out", here, "--force", cwd=here / "run")
     refused(elsewhere, "--force does not move")
     for using in (["--from", "run@last"], ["init=run"], ["tokenizer.path=run"]):
-        done = server.run("train", "tiny.yaml", *using, "--out", "run", "--force", cwd=here)
-        refused(done, "--force does not move")
+        refused(server.run("train", "tiny.yaml", *using, "--out", "run", "--force", cwd=here), "--force does not move")
     assert sorted(path.name for path in here.iterdir()) == before
-
-
-def test_a_run_is_begun_anew_by_its_own_name(server: ForkServer, here: Path) -> None:
-    """Messages say `--force starts over`: so it does, though the recipe stands in the folder that is moved."""
-    (here / "run").unlink()
-    shutil.copytree(here.parent / "trained", here / "run")
+    # `--force starts over`, as messages say: also where the recipe stands in the folder that is moved
     refused(server.run("train", "run", "training.steps=4", "--threads", "1", cwd=here), "Use --force to start over")
     anew = server.run("train", "run", "training.steps=4", "--threads", "1", "--force", cwd=here)
     assert anew.status == 0, anew.stderr

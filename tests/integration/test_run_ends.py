@@ -46,9 +46,7 @@ def state(path: Path) -> dict[str, Any]:
     return found
 
 
-# What is best -------------------------------------------------------------------------------------------------------
-
-
+# What is best
 @pytest.mark.parametrize("metric", ["nll", "chrf", "ter"])
 def test_best_is_the_lowest_loss_and_error_and_the_highest_score(server: ForkServer, place: Path, metric: str) -> None:
     """`best` goes by the first metric of the recipe (the loss where there is none); ter is an error rate."""
@@ -67,12 +65,12 @@ def test_best_is_the_lowest_loss_and_error_and_the_highest_score(server: ForkSer
 @pytest.fixture
 def chinese(place: Path) -> list[str]:
     """A toy translation into Chinese, and its keys."""
-    sides = (
+    words = (
         [("I", "我"), ("you", "你")],
         [("read", "读"), ("buy", "买"), ("see", "看")],
         [("books", "书"), ("fish", "鱼")],
     )
-    every = itertools.product(*sides)
+    every = itertools.product(*words)
     rows = [f"{a} {b} new {c} today\t{one}今天{two}新的{three}\n" for (a, one), (b, two), (c, three) in every]
     for name in ("train.tsv", "valid.tsv"):
         (place / name).write_text("".join(rows), encoding="utf-8")
@@ -119,10 +117,8 @@ def test_retention_keeps_the_newest(run: Path, server: ForkServer, place: Path) 
     assert steps(place / "two" / "checkpoints") == [20, 24]
 
 
-# Stopping early -----------------------------------------------------------------------------------------------------
-
-
-def test_early_stop_after_so_many_validations_without_a_better_one(server: ForkServer, place: Path) -> None:
+# Stopping early
+def test_early_stop_after_validations_without_a_better_one_also_over_a_resume(server: ForkServer, place: Path) -> None:
     more = [*RISING, "metrics=[]", "training.validate_every=2", "training.early_stop=3", "training.steps=400"]
     done = server.run(*TINY, *more, "--out", "run", cwd=place)
     assert done.status == 0, done.stderr
@@ -132,28 +128,20 @@ def test_early_stop_after_so_many_validations_without_a_better_one(server: ForkS
     end = 2 * len(scores)
     assert f"step {end}: no better nll in 3 validations; stopping early" in done.stderr
     assert f"finished run at step {end}, best validation score {min(scores):.2f} at step {2 * best + 2}" in done.stderr
-    found = find_model(place / "run").name, last(place / "run").name
-    assert found == (f"step-{2 * best + 2:08d}", f"step-{end:08d}")
+    assert (find_model(place / "run").name, last(place / "run").name) == (f"step-{2 * best + 2:08d}", f"step-{end:08d}")
     warning, said = server.run(*TINY, *more[:-1], "training.steps=800", "--out", "run", cwd=place).stderr.splitlines()
     assert warning.endswith("training.learning_rate 3 is far above the usual range (1e-5 to 1e-2)")
     assert said == f"already finished: run, step {end}"  # it ended by itself: more steps do not revive it
-
-
-def test_early_stop_counts_on_over_a_resume(server: ForkServer, place: Path) -> None:
-    more = [*RISING, "metrics=[]", "training.validate_every=2", "training.early_stop=3", "training.steps=400"]
-    assert server.run(*TINY, *more, "--out", "once", cwd=place).status == 0
     for call in (5, 2, 3):
         at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGTERM, "call": call}
-        assert server.run(*TINY, *more, "--out", "run", cwd=place, fault="signal_in_call", **at).status in (75, 0)
-    assert server.run(*TINY, *more, "--out", "run", cwd=place).status == 0
-    assert last(place / "run").name == last(place / "once").name
-    assert events(place / "run", "valid") == events(place / "once", "valid")
+        assert server.run(*TINY, *more, "--out", "cut", cwd=place, fault="signal_in_call", **at).status in (75, 0)
+    assert server.run(*TINY, *more, "--out", "cut", cwd=place).status == 0
+    assert last(place / "cut").name == last(place / "run").name
+    assert events(place / "cut", "valid") == events(place / "run", "valid")
 
 
-# Averaging ----------------------------------------------------------------------------------------------------------
-
-
-def test_f12_the_average_is_the_mean_in_float64(run: Path, place: Path) -> None:
+# Averaging
+def test_f12_the_average_is_the_mean_in_float64_of_scheduled_checkpoints(run: Path, place: Path) -> None:
     shutil.copytree(run, place / "run")
     averaged = average_run(place / "run", 3)
     assert (len(averaged.names), averaged.score) == (3, None)
@@ -166,19 +154,13 @@ def test_f12_the_average_is_the_mean_in_float64(run: Path, place: Path) -> None:
     content = state(averaged.path)
     assert content["averaged"] == ["step-00000024", "step-00000020", "step-00000016"] and content["step"] == 24
     assert load_checkpoint(averaged.path).optimizer == {}
-
-
-def test_one_checkpoint_is_its_own_average(run: Path, place: Path) -> None:
-    shutil.copytree(run, place / "run")
-    averaged = average_run(place / "run", 1)
-    assert tensors(averaged.path / "model.safetensors") == tensors(last(run) / "model.safetensors")
+    assert tensors(average_run(place / "run", 1).path / "model.safetensors") == tensors(last(run) / "model.safetensors")
     assert len(average_run(place / "run", 50).names) == 6
     beside = place / "run" / "checkpoints" / "step-00000020" / "state.json"  # as if it had been saved by a stop
     beside.write_text(beside.read_text("utf-8").replace('"scheduled": true', '"scheduled": false'), encoding="utf-8")
-    averaged = average_run(place / "run", 2)
-    assert averaged.names == ("step-00000024", "step-00000016") and averaged.skipped == ("step-00000020",)
-    averaged = average_run(place / "run", 50)
-    assert len(averaged.names) == 5 and averaged.skipped == ("step-00000020",)
+    averaged, most = average_run(place / "run", 2), average_run(place / "run", 50)
+    assert averaged.names == ("step-00000024", "step-00000016") and len(most.names) == 5
+    assert averaged.skipped == most.skipped == ("step-00000020",)
 
 
 def test_a_checkpoint_that_was_kept_as_the_best_is_not_averaged_with_the_last(run: Path, place: Path) -> None:
@@ -190,7 +172,7 @@ def test_a_checkpoint_that_was_kept_as_the_best_is_not_averaged_with_the_last(ru
     assert averaged.skipped == ("step-00000008", "step-00000004")
 
 
-def test_best_chooses_the_average_only_where_it_is_better(run: Path, place: Path) -> None:
+def test_best_chooses_the_better_and_what_stands_between_steps_is_not_averaged(run: Path, place: Path) -> None:
     shutil.copytree(run, place / "run")
     here = place / "run"
     scored = state(find_model(here))["score"]
@@ -198,14 +180,17 @@ def test_best_chooses_the_average_only_where_it_is_better(run: Path, place: Path
         assert (average_run(here, 2, score=lambda _, score=score: [score]).path == find_model(here)) == chosen, score
     average_run(here, 2)  # not scored: never the best
     assert find_model(here).parent.name == "checkpoints"
+    kept = load_checkpoint(place / "run" / "checkpoints" / "step-00000024")
+    parts = {"config": kept.config, "weights": kept.weights, "optimizer": {}, "run_id": kept.run_id}
+    save_checkpoint(place / "run" / "checkpoints", 22, state={"scheduled": False}, **parts)  # a signal asked for it
+    average_run(place / "run", 2)
+    assert state(place / "run" / "averaged" / "step-00000024")["averaged"] == ["step-00000024", "step-00000020"]
 
 
 def test_a_recipe_that_averages_scores_the_average_and_decides(server: ForkServer, place: Path) -> None:
     """Validation's own score of the mean weights, from the right network; `best` is the better of both."""
     more = ["metrics=[]", "training.average=3", "training.validate_every=4"]
-    done = server.run(*TINY, *more, "--out", "run", cwd=place)
-    assert done.status == 0
-    here = place / "run"
+    done, here = server.run(*TINY, *more, "--out", "run", cwd=place), place / "run"
     score = -state(here / "averaged" / "step-00000024")["score"]
     assert f"averaged the last 3 checkpoints: nll {score:.2f}\n" in done.stderr
     best = min(event["nll"] for event in events(here, "valid"))
@@ -235,18 +220,7 @@ def test_average_by_hand(server: ForkServer, run: Path, place: Path) -> None:
         average_run(place, 3)
 
 
-def test_what_stands_between_the_recipes_steps_is_not_averaged(run: Path, place: Path) -> None:
-    shutil.copytree(run, place / "run")
-    kept = load_checkpoint(place / "run" / "checkpoints" / "step-00000024")
-    parts = {"config": kept.config, "weights": kept.weights, "optimizer": {}, "run_id": kept.run_id}
-    save_checkpoint(place / "run" / "checkpoints", 22, state={"scheduled": False}, **parts)  # a signal asked for it
-    average_run(place / "run", 2)
-    assert state(place / "run" / "averaged" / "step-00000024")["averaged"] == ["step-00000024", "step-00000020"]
-
-
-# Numbers that go wrong ----------------------------------------------------------------------------------------------
-
-
+# Numbers that go wrong
 def test_n3_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_step(server: ForkServer, place: Path) -> None:
     more = ["training.clip=0", "training.checkpoint_every=1"]
     done = server.run(*TINY, *more, "--out", "run", cwd=place, fault="rate_explodes")
@@ -256,9 +230,7 @@ def test_n3_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_step(server:
     assert all(torch.isfinite(value).all() for value in load_file(last(place / "run") / "model.safetensors").values())
 
 
-# What a person sees -------------------------------------------------------------------------------------------------
-
-
+# What a person sees
 def on_a_terminal(server: ForkServer, *argv: object, cwd: Path) -> tuple[Done, str]:
     """A command whose standard error is a terminal, and all that the terminal was sent."""
     ours, theirs = pty.openpty()
@@ -288,20 +260,17 @@ def test_a_bar_on_a_terminal(server: ForkServer, place: Path) -> None:
     assert log.count(": loss ") == 15 and "\x1b" not in log
 
 
-def test_quiet_lines_in_a_file(server: ForkServer, place: Path) -> None:
+def test_quiet_lines_in_a_file_and_whoever_read_them_may_leave(server: ForkServer, place: Path) -> None:
+    """`atento train ... 2>&1 | head -1`: training goes on to its end, and the run's own log has it all."""
     done = server.run(*TINY, "--out", "run", cwd=place)
     assert "\x1b" not in done.stderr and "\r" not in done.stderr
     lines = done.stderr.splitlines()
     assert sum(bool(re.fullmatch(r"step \d+: loss .* tokens/s, .* left", line)) for line in lines) == 6
     assert sum(bool(re.fullmatch(r"step \d+: validation nll \d\.\d{3}, chrf \d+\.\d\d", line)) for line in lines) == 3
     assert "60 pairs" in lines[1] and "cpu, float32, 1 thread; run folder run" in lines[1] and done.stdout == ""
-
-
-def test_whoever_read_the_log_may_leave(server: ForkServer, place: Path) -> None:
-    """`atento train ... 2>&1 | head -1`: training goes on to its end, and the run's own log has it all."""
     os.mkfifo(place / "said")
-    running = server.start(*TINY, "--out", "run", cwd=place, stderr=place / "said")
+    running = server.start(*TINY, "--out", "left", cwd=place, stderr=place / "said")
     with (place / "said").open(encoding="utf-8") as reader:
         assert reader.readline()
-    assert running.end().status == 0 and last(place / "run").name == "step-00000024" and events(place / "run", "end")
-    assert "step 24: validation" in (place / "run" / "train.log").read_text(encoding="utf-8")
+    assert running.end().status == 0 and last(place / "left").name == "step-00000024" and events(place / "left", "end")
+    assert "step 24: validation" in (place / "left" / "train.log").read_text(encoding="utf-8")

@@ -162,8 +162,7 @@ def test_a_run_that_began_with_other_rates_goes_on_with_them(server: ForkServer,
     before = ["network.dropout=0.1", "network.attention.dropout=0", "network.feed_forward.dropout=0"]
     assert server.run(*TUNE, *before, "--out", "all-of-it", cwd=tuning).status == 0
     at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGKILL}
-    done = server.run(*TUNE, *before, "--out", "run-3", cwd=tuning, fault="signal_in_call", call=4, **at)
-    assert done.status == -9
+    assert server.run(*TUNE, *before, "--out", "run-3", cwd=tuning, fault="signal_in_call", call=4, **at).status == -9
     done = server.run(*TUNE, "~network.dropout", "--out", "run-3", cwd=tuning)
     assert done.status == 0 and "dropout as in" not in done.stderr, done.stderr
     assert differences(tuning / "run-3", tuning / "all-of-it") == []

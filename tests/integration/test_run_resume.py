@@ -20,14 +20,9 @@ pytestmark = pytest.mark.integration
 # Everything that could go wrong on resuming is on: warm-up, dropout, accumulation, drawn subwords, own tokens among
 # the inputs, decoding, averaging.
 HARD = (
-    *(
-        "training.log_every=1",
-        "training.micro_batches=2",
-        "training.subword_dropout=0.1",
-        "network.attention.dropout=0.1",
-    ),
+    *("training.log_every=1", "training.micro_batches=2", "training.subword_dropout=0.1", "training.average=2"),
     *("training.scheduled_sampling.share=0.5", "training.scheduled_sampling.tokens=sample"),
-    *("training.checkpoint_every=3", "training.validate_every=6", "training.average=2", "training.steps=15"),
+    *("training.checkpoint_every=3", "training.validate_every=6", "network.attention.dropout=0.1", "training.steps=15"),
     *("data.test.0.file=test.tsv", "data.test.0.source=0", "data.test.0.target=1"),
 )
 PRECISIONS = ["float32", "bfloat16"]
@@ -122,7 +117,7 @@ FAULTY = [
 
 
 @pytest.fixture(scope="module")
-def killed_and_right(server: ForkServer, data: Path, scratch: Path) -> dict[str, tuple[Path, Path]]:
+def killed_right(server: ForkServer, data: Path, scratch: Path) -> dict[str, tuple[Path, Path]]:
     """A precision: a run of 10 steps that was killed in the step behind a checkpoint, and the same run not killed."""
     runs = {}
     at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGKILL, "call": 9}
@@ -137,22 +132,15 @@ def killed_and_right(server: ForkServer, data: Path, scratch: Path) -> dict[str,
 
 @pytest.mark.parametrize(("fault", "precision", "seen"), FAULTY)
 def test_r1_has_teeth_a_planted_bug_is_found(
-    server: ForkServer,
-    place: Path,
-    whole: dict[str, Path],
-    killed_and_right: Any,
-    fault: str,
-    precision: str,
-    seen: str,
+    server: ForkServer, place: Path, whole: dict[str, Path], killed_right: Any, fault: str, precision: str, seen: str
 ) -> None:
     """Killed in the step behind a checkpoint, gone on with by a program that has the bug."""
-    killed, right = killed_and_right[precision]
+    killed, right = killed_right[precision]
     shutil.copytree(killed, place / "run")
-    record = place / "ids"
     command = train(precision, *SHORT, "--out", "run")
-    assert server.run(*command, cwd=place, fault=fault, record=record, env=QUICK).status == 0
+    assert server.run(*command, cwd=place, fault=fault, record=place / "ids", env=QUICK).status == 0
     assert seen in differences(place / "run", right)
-    taken = batches(record)
+    taken = batches(place / "ids")
     assert (sorted(taken) != list(range(6, 10))) == (fault == "data_from_the_start")
     assert taken.items() <= batches(whole[precision].with_suffix(".ids")).items()
 
@@ -178,9 +166,9 @@ def test_r2_what_a_kill_cuts_off_a_checkpoint_is_made_up(server: ForkServer, pla
     command += ["training.steps=6", "training.validate_every=6", "training.checkpoint_every=2"]
     assert server.run(*command, "--out", "whole", cwd=place).status == 0
     wanted = sorted(path.name for path in (place / "whole" / "checkpoints").iterdir())
-    for module, function in (("atento.training.run", "retain"), ("atento.training.run", "append_event")):
+    for function in ("retain", "append_event"):
         run = place / function
-        at = {"module": module, "function": function, "number": signal.SIGKILL, "call": call}
+        at = {"module": "atento.training.run", "function": function, "number": signal.SIGKILL, "call": call}
         assert server.run(*command, "--out", run, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
         assert server.run(*command, "--out", run, cwd=place).status == 0
         assert [event["step"] for event in events(run, "checkpoint")] == [2, 4, 6]
@@ -202,9 +190,7 @@ def test_r1_killed_before_the_first_checkpoint(server: ForkServer, place: Path, 
     assert server.run(*command, cwd=place).status == 0 and differences(place / "run", whole["float32"]) == []
 
 
-# Signals ------------------------------------------------------------------------------------------------------------
-
-
+# Signals
 def ready(running: Running) -> bool:
     """Whether it has said that it begins, or goes on."""
     said = running.stderr.read_text(encoding="utf-8")
@@ -285,17 +271,16 @@ def test_r7_a_signal_before_a_line_of_the_loop(server: ForkServer, place: Path, 
     assert statuses.count(75) > 20 // every and statuses[-1] == 0
 
 
-def test_r7_a_second_signal_stops_at_once(server: ForkServer, place: Path) -> None:
+def test_r7_a_second_signal_stops_at_once_and_a_validation_that_one_cut_is_made_up(
+    server: ForkServer, place: Path, whole: dict[str, Path]
+) -> None:
+    """The signal that cuts a validation comes in step 6 and in the last, 15."""
     command = train("float32", "--out", "run")
     for number in (signal.SIGTERM, signal.SIGINT):  # a shell calls these 143 and 130
         at = {"module": "atento.training.loop", "function": "learning_rate", "number": number, "times": 2}
         done = server.run(*command, cwd=place, fault="signal_in_call", **at)
         assert done.status == -number
         assert "stopped by" not in done.stderr and not (place / "run" / "checkpoints").exists()
-
-
-def test_r7_a_validation_that_a_signal_cut_is_made_up(server: ForkServer, place: Path, whole: dict[str, Path]) -> None:
-    """The signal comes in step 6 and in the last, 15, both to be validated."""
     command = train("float32", "--out", "run")
     for call, step in ((6, 6), (9, 15)):
         at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGTERM, "call": call}
@@ -325,26 +310,17 @@ def test_r7_a_signal_while_it_validates_or_saves(
     assert server.run(*command, cwd=place).status == 0 and differences(place / "run", whole["float32"]) == []
 
 
-# The same again -----------------------------------------------------------------------------------------------------
-
-
-def test_n1_no_habit_changes_the_weights(server: ForkServer, place: Path, whole: dict[str, Path]) -> None:
+# The same again
+def test_n1_no_habit_changes_weights_and_a_seed_does(server: ForkServer, place: Path, whole: dict[str, Path]) -> None:
     """The same steps with other habits: the same weights and the same optimiser."""
-    for number, habits in enumerate(
-        (
-            ["training.validate_every=2", "training.checkpoint_every=4", "training.log_every=7"],
-            ["training.validate_every=100", "training.checkpoint_every=100", "training.average=0", "decoding.beam=3"],
-            ["~data.valid", "~data.test", "training.keep=1"],
-        )
-    ):
+    often = ["training.validate_every=2", "training.checkpoint_every=4", "training.log_every=7"]
+    seldom = ["training.validate_every=100", "training.checkpoint_every=100", "training.average=0", "decoding.beam=3"]
+    for number, habits in enumerate((often, seldom, ["~data.valid", "~data.test", "training.keep=1"])):
         run = place / f"run-{number}"
         done = server.run(*train("float32", *habits, "--out", str(run)), cwd=place)
         assert done.status == 0, done.stderr
         for name in ("model.safetensors", "optimizer.safetensors"):
             assert tensors(last(run) / name) == tensors(last(whole["float32"]) / name)
-
-
-def test_n1_has_teeth_another_seed_gives_other_weights(server: ForkServer, place: Path, whole: dict[str, Path]) -> None:
     assert server.run(*train("float32", "--seed", "2", "--out", "run"), cwd=place).status == 0
     assert "model.safetensors" in differences(place / "run", whole["float32"])
 

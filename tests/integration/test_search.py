@@ -89,8 +89,7 @@ def test_a_search_that_is_stopped_and_killed_ends_as_an_undisturbed_one(server: 
 
 def test_failed_trials_are_recorded_and_the_search_goes_on(server: ForkServer, folder: Path) -> None:
     """One is killed by the system, two have no example that is short enough."""
-    space = "data.max_len: [64, 1]\ntraining.steps: [100000, 4]\n"
-    (folder / "space.yaml").write_text(space, encoding="utf-8")
+    (folder / "space.yaml").write_text("data.max_len: [64, 1]\ntraining.steps: [100000, 4]\n", encoding="utf-8")
     running = server.start(
         *COMMAND, "network.d_model=12", "--strategy", "grid", "--trials", "4", "--out", "s", cwd=folder
     )

@@ -23,10 +23,12 @@ from atento_serve.engine.engine import Engine
 from atento_serve.engine.outbox import failure_of
 from atento_serve.jobs import Event, Failed, Job, Piece, QueueFull, Result, Usage
 from atento_serve.settings import Limits, ModelSettings
+from http_service import until
 from serving import TEXTS, alone, random_job, real_faults, small_model, small_tokenizer, wrong
 
 pytestmark = pytest.mark.usefixtures("modules_are_forked")
 LIMITS = Limits(in_flight=64, queue=400, input_tokens=128, output_tokens=1_000_000)
+LONG = {"greedy": True, "ignore_eos": True, "max_new_tokens": 100_000}
 
 
 class Running:
@@ -66,15 +68,6 @@ async def collected(events: AsyncIterator[Event]) -> list[Event]:
     return [event async for event in events]
 
 
-def until(condition: Any, seconds: float = 60.0) -> float:
-    """Wait until something is so, and say how long that took."""
-    start = time.monotonic()
-    while not condition():
-        assert time.monotonic() - start < seconds, "it took too long"
-        time.sleep(0.01)
-    return time.monotonic() - start
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return write_small_models(tmp_path_factory.mktemp("models"))
@@ -83,12 +76,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def write_small_models(folder: Path) -> dict[str, Path]:
     """A random translator and a random classifier, `writer` and `reader`."""
     tokenizer = small_tokenizer()
-    writer = small_model(tokenizer, "encoder-decoder", 1.2)
     reader = small_model(tokenizer, "encoder", heads=(HeadConfig("classification", labels=("a", "b", "c")),))
     reader.config["task"] = "classification"
-    writer.save(folder / "writer")
-    reader.save(folder / "reader")
-    return {"writer": folder / "writer", "reader": folder / "reader"}
+    models = {"writer": small_model(tokenizer, "encoder-decoder", 1.2), "reader": reader}
+    return {name: model.save(folder / name) for name, model in models.items()}
 
 
 @pytest.fixture(scope="module")
@@ -180,8 +171,7 @@ def under_load(running: Running, model: Model, count: int, clients: int, seed: i
         await asyncio.gather(*(client() for _ in range(clients)))
 
     running.run(all_clients(), 600)
-    faults = [(one, wrong(alone(model, one), replies[one.id])) for one in jobs]
-    return real_faults(model, faults)
+    return real_faults(model, [(one, wrong(alone(model, one), replies[one.id])) for one in jobs])
 
 
 @pytest.mark.filterwarnings("ignore:the exact search")
@@ -198,10 +188,9 @@ def test_v4_cancelled_work_stops_and_its_neighbours_go_on(
 ) -> None:
     """A third of the clients vanish: in the queue, while it is computed, in the middle of a stream."""
     rng, engine = random.Random(4), running.engine
-    long = {"greedy": True, "ignore_eos": True, "max_new_tokens": 100_000}
 
     async def vanishing(number: int) -> None:
-        one = Job(f"gone{number}", "writer", "translate", [rng.choice(TEXTS)], long, stream=number % 2 == 0)
+        one = Job(f"gone{number}", "writer", "translate", [rng.choice(TEXTS)], LONG, stream=number % 2 == 0)
         events = engine.submit(one)
         if rng.random() < 0.3:
             engine.cancel(one.id)
@@ -249,12 +238,10 @@ def works_no_more(pid: int) -> bool:
 
 
 def test_a_deadline_drops_the_work(running: Running) -> None:
-    long = {"greedy": True, "ignore_eos": True, "max_new_tokens": 100_000}
-    late = Job("late", "writer", "translate", ["a"], long, deadline=time.monotonic() + 0.2)
+    late = Job("late", "writer", "translate", ["a"], LONG, deadline=time.monotonic() + 0.2)
     over = Job("over", "writer", "translate", ["a"], {}, deadline=time.monotonic() - 1)
-    (first,), (second,) = running.events(late, over)
-    assert isinstance(first, Failed) and first.kind == "deadline"
-    assert isinstance(second, Failed) and second.kind == "deadline"
+    for (ended,) in running.events(late, over):
+        assert isinstance(ended, Failed) and ended.kind == "deadline"
     assert running.engine.stats("writer").in_flight == 0 and works_no_more(running.pid("writer"))
 
 
@@ -315,10 +302,8 @@ def test_reload_loses_no_job_and_a_killed_worker_is_replaced(
         assert under_load(running, models["writer"], 20, 8, seed=random.randrange(10**6)) == []
     assert reloading.exception() is None and running.pid("writer") != old
     until(lambda: not Path(f"/proc/{old}").exists())
-
-    long = {"greedy": True, "ignore_eos": True, "max_new_tokens": 100_000}
     threading.Timer(0.3, os.kill, (running.pid("writer"), signal.SIGKILL)).start()
-    (lost,) = running.events(Job("lost", "writer", "translate", ["a"], long))
+    (lost,) = running.events(Job("lost", "writer", "translate", ["a"], LONG))
     assert lost[-1] == Failed("worker", "the process that computes this model ended")
     assert not running.engine.ready("writer") and running.engine.ready("reader")
     (after,) = running.events(job("waits", "writer", "translate", [TEXTS[0]]))  # waits for the new worker
@@ -343,10 +328,9 @@ def test_a_worker_that_hangs_too_long_is_ended_and_replaced(folders: dict[str, P
     running.run(running.engine.start())
     try:
         pid = running.pid("writer")
-        long = Job("lost", "writer", "translate", ["a"], {"greedy": True, "ignore_eos": True, "max_new_tokens": 10**6})
         threading.Timer(0.3, os.kill, (pid, signal.SIGSTOP)).start()
         start = time.monotonic()
-        (lost,) = running.events(long)
+        (lost,) = running.events(Job("lost", "writer", "translate", ["a"], LONG | {"max_new_tokens": 10**6}))
         assert lost[-1] == Failed("worker", "the process that computes this model did not answer and was ended")
         assert 5.0 < time.monotonic() - start < 9.0 and not Path(f"/proc/{pid}").exists()
         (after,) = running.events(job("waits", "writer", "translate", [TEXTS[0]]))
@@ -364,11 +348,7 @@ def resident(pid: int) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [20_000, 200_000])
 def test_memory_stays_flat_over_many_requests(running: Running, count: int) -> None:
-    """Of the worker, in the second half of the requests: texts, limits and strategies are mixed.
-
-    Memory grows in the first half, by less and less. A cause is oneDNN's cache, which holds a kernel for every number
-    of rows that a product had (1,024 at most); a smaller cache halved the growth, so it is not the only one.
-    """
+    """Of the worker, in the second half of the requests; before that it grows, in part by oneDNN's cache."""
     rng, pid, sizes = random.Random(8), running.pid("writer"), list[float]()
     strategies = [{"greedy": True}, {"greedy": True}, {"top_p": 0.9}, {"sample": True, "n_best": 3}, {"beam": 2}]
     numbers = iter(range(count))

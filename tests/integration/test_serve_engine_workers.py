@@ -15,8 +15,9 @@ from atento.model import Model, load
 from atento_serve.engine.process import WorkerProcess, threads_of
 from atento_serve.jobs import Failed, Job, Usage
 from atento_serve.settings import ModelSettings
+from http_service import until
 from serving import TEXTS, small_model, small_tokenizer
-from test_serve_engine import LIMITS, Running, job, under_load, until
+from test_serve_engine import LIMITS, Running, job, under_load
 
 pytestmark = pytest.mark.usefixtures("modules_are_forked")
 LONG = {"greedy": True, "ignore_eos": True, "max_new_tokens": 100_000}

@@ -33,7 +33,7 @@ def client(service: Served, path: str = "") -> Any:
     return huggingface_hub.InferenceClient(service.url + path, timeout=60)
 
 
-def test_text_generation_streams_with_its_lengths_and_most_probable_tokens(service: Served, lm: Model) -> None:
+def test_text_generation_streams_with_its_details_and_says_why_it_ended(service: Served, lm: Model) -> None:
     writer = client(service, "/models/lm")
     rows = list(writer.text_generation(PROMPT, max_new_tokens=5, truncate=8, top_n_tokens=2, details=True, stream=True))
     assert lm.tokenizer is not None
@@ -50,9 +50,6 @@ def test_text_generation_streams_with_its_lengths_and_most_probable_tokens(servi
     assert [top["id"] for top in first] == best.indices.tolist()
     assert [top["logprob"] for top in first] == pytest.approx(best.values.tolist(), abs=1e-4)
     assert all(len(row.top_tokens) == 2 for row in rows[:-1])
-
-
-def test_text_generation_says_why_it_ended(service: Served, lm: Model) -> None:
     text = lm.generate(PROMPT, max_new_tokens=12)
     stop = text[3:5]
     done = client(service, "/models/lm").text_generation(PROMPT, max_new_tokens=12, stop=[stop], details=True)
@@ -74,7 +71,7 @@ def test_chat_completion_by_address_and_by_name(service: Served) -> None:
     assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == expected
 
 
-def test_fill_mask_among_targets(service: Served, encoder: Model) -> None:
+def test_fill_mask_among_targets_has_the_probabilities_of_the_network(service: Served, encoder: Model) -> None:
     text = "I love <mask> ."
     tokens = [candidate.token for candidate in encoder.fill(text, top=300) if candidate.token.isalpha()]
     every = {candidate.token: candidate.probability for candidate in encoder.fill(text, top=340)}
@@ -88,9 +85,6 @@ def test_fill_mask_among_targets(service: Served, encoder: Model) -> None:
     assert {part for candidate in several for part in candidate.token.split()} <= set(targets)
     with pytest.raises(huggingface_hub.errors.HfHubHTTPError, match="the vocabulary has none for 'unheard of'"):
         client(service, "/fill-mask").fill_mask(text, targets=["unheard of"])
-
-
-def test_targets_have_the_probabilities_of_the_network(encoder: Model) -> None:
     assert encoder.tokenizer is not None
     text = "I love <mask> ."
     every = encoder.fill(text, top=330)
@@ -99,9 +93,7 @@ def test_targets_have_the_probabilities_of_the_network(encoder: Model) -> None:
         assert found.probability in [pytest.approx(one.probability) for one in every if one.token == found.token]
 
 
-# Ranking ------------------------------------------------------------------------------------------------------------
-
-
+# Ranking
 def test_documents_are_ranked_by_the_label_that_says_entailment(service: Served, encoder: Model) -> None:
     query, documents = SOURCES[0], [SOURCES[1], {"text": SOURCES[2]}, SOURCES[3]]
     texts = SOURCES[1:4]
@@ -135,8 +127,7 @@ def test_documents_are_ranked_by_the_cosine_of_vectors(service: Served) -> None:
 def test_embed_of_text_embeddings_inference(service: Served, encoder: Model) -> None:
     long = "I love you . " * 400
     vectors = np.asarray(service.post("/embed", {"inputs": [SOURCES[0]], "model": "encoder"}).json())
-    expected = encoder.embed([SOURCES[0]], normalize=True)
-    assert np.abs(vectors - expected).max() < 1e-5
+    assert np.abs(vectors - encoder.embed([SOURCES[0]], normalize=True)).max() < 1e-5
     plain = np.asarray(service.post("/embed", {"inputs": SOURCES[0], "model": "encoder", "normalize": False}).json())
     assert np.abs(plain - encoder.embed([SOURCES[0]])).max() < 1e-5
     refused = service.post("/embed", {"inputs": long, "model": "encoder"})
@@ -168,7 +159,7 @@ def test_prompts_of_a_folder_are_named_in_requests(service: Served) -> None:
     assert refused.json()["error"]["message"].startswith("unknown prompt 'querry'; did you mean 'query'?"), refused.text
 
 
-def test_what_is_wrong_with_a_ranking_is_said(service: Served) -> None:
+def test_what_is_wrong_with_a_ranking_is_said_and_which_text_is_too_long(service: Served) -> None:
     for body, message in (
         ({"query": "a"}, "give `documents` or `texts`: got both or none"),
         ({"query": "a", "documents": [{"title": "b"}]}, "a document must be a text, or an object with a `text`"),
@@ -178,6 +169,15 @@ def test_what_is_wrong_with_a_ranking_is_said(service: Served) -> None:
     ):
         done = service.post("/rerank", body)
         assert 400 <= done.status_code < 500 and done.json()["error"]["message"].startswith(message), done.text
+    long = "I love you . " * 400
+    for name in ("lm", "minilm"):
+        if name not in {row["id"] for row in service.get("/v1/models").json()["data"]}:
+            assert name == "minilm"  # of a package that may not be installed
+            continue
+        for query, documents, at, number in (("a", ["b", long], "/documents", 1), (long, ["b"], "/query", 0)):
+            done = service.post("/rerank", {"model": name, "query": query, "documents": documents})
+            message, param = (done.json()["error"][name] for name in ("message", "param"))
+            assert done.status_code == 413 and message.startswith(f"text {number} has") and param == at, done.text
 
 
 @pytest.mark.parametrize(
@@ -197,23 +197,8 @@ def test_the_label_that_ranks_says_that_a_text_is_relevant(labels: tuple[str, ..
     assert _way(Description("classification", "classify", **known)) == chosen
 
 
-def test_the_text_that_is_too_long_is_the_one_that_is_named(service: Served) -> None:
-    long = "I love you . " * 400
-    for name in ("lm", "minilm"):
-        if name not in {row["id"] for row in service.get("/v1/models").json()["data"]}:
-            assert name == "minilm"  # of a package that may not be installed
-            continue
-        for query, documents, at, number in (("a", ["b", long], "/documents", 1), (long, ["b"], "/query", 0)):
-            done = service.post("/rerank", {"model": name, "query": query, "documents": documents})
-            error = done.json()["error"]
-            assert done.status_code == 413 and error["message"].startswith(f"text {number} has"), done.text
-            assert error["param"] == at
-
-
-# The service itself -------------------------------------------------------------------------------------------------
-
-
-def test_the_page_of_the_routes_needs_no_other_address(service: Served) -> None:
+# The service itself
+def test_the_page_of_the_routes_needs_no_other_address_and_errors_have_the_form_of_their_api(service: Served) -> None:
     done = service.get("/docs")
     paths = service.get("/openapi.json").json()["paths"]
     assert done.headers["content-type"].startswith("text/html")
@@ -223,9 +208,6 @@ def test_the_page_of_the_routes_needs_no_other_address(service: Served) -> None:
         for method in operations:
             assert f'data-path="{path}" data-method="{method.upper()}"' in done.text
     assert all(f"<code>{name}</code>" in done.text for name in ("max_tokens", "top_logprobs", "alternatives", "top_n"))
-
-
-def test_each_api_has_its_own_form_of_errors(service: Served) -> None:
     forms = {
         "/v1/completions": lambda content: content["error"]["param"] == "/model",
         "/translate": lambda content: isinstance(content["error"], str) and content["param"] == "/q",
@@ -239,7 +221,7 @@ def test_each_api_has_its_own_form_of_errors(service: Served) -> None:
     assert service.post("/models/lm", body).json()["error_type"] == "validation"
 
 
-def test_a_stream_that_the_client_closes_is_logged_and_counted_as_499(service: Served) -> None:
+def test_a_stream_that_is_closed_is_counted_as_499_and_the_log_has_times(service: Served) -> None:
     def count() -> float:
         return service.number("atento_requests_total", 'code="499"', 'route="/v1/completions"')
 
@@ -251,16 +233,8 @@ def test_a_stream_that_the_client_closes_is_logged_and_counted_as_499(service: S
     until(lambda: len([event for event in service.events() if event["status"] == 499]) == logged + 1)
     whole = service.post("/v1/completions", body | {"max_tokens": 2, "n": 1})
     assert whole.text.endswith("data: [DONE]\n\n") and count() == before + 1
-
-
-def test_the_log_has_the_time_in_the_queue_and_of_computing(service: Served) -> None:
-    asked = {
-        "model": "lm",
-        "prompt": "a",
-        "max_tokens": 30,
-        "n": 8,
-        "temperature": 1,
-    }  # longer than the server takes to look
+    # longer than the server takes to look
+    asked = {"model": "lm", "prompt": "a", "max_tokens": 30, "n": 8, "temperature": 1}
     number = service.post("/v1/completions", asked).headers["x-request-id"]
     until(lambda: any(event["id"] == number for event in service.events()))
     event = next(event for event in service.events() if event["id"] == number)
@@ -275,16 +249,12 @@ def test_schemathesis_finds_no_failure_of_the_service(service: Served, examples:
     from hypothesis import HealthCheck, Phase, given, settings
 
     schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
+    more: dict[str, Any] = {"phases": [Phase.explicit, Phase.generate], "database": None}
     count = 0
     for result in schema.get_all_operations():
         operation = result.ok()
 
-        @settings(
-            max_examples=examples,
-            phases=[Phase.explicit, Phase.generate],
-            suppress_health_check=list(HealthCheck),
-            database=None,
-        )
+        @settings(max_examples=examples, suppress_health_check=list(HealthCheck), **more)
         @given(case=operation.as_strategy())
         def call(case: Any) -> None:
             nonlocal count

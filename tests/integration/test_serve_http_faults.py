@@ -67,9 +67,7 @@ def check_good(service: Served) -> None:
     assert done.status_code == 200, done.text
 
 
-# Keys ---------------------------------------------------------------------------------------------------------------
-
-
+# Keys
 def test_keys_are_needed_and_each_has_its_share(service: Served) -> None:
     for headers in ({}, {"authorization": "Bearer nothing"}, {"authorization": "Basic key-of-main"}):
         done = service.post(C, GOOD, headers=headers)
@@ -94,9 +92,7 @@ def test_keys_are_needed_and_each_has_its_share(service: Served) -> None:
     assert [SOURCES[0]] in [event.get("texts") for event in service.events()]  # as --log-text allows
 
 
-# Slow clients -------------------------------------------------------------------------------------------------------
-
-
+# Slow clients
 def seconds_until_closed(connection: socket.socket, dribble: bytes = b"", most: float = 10.0) -> float:
     """How long the service bears a client that sends a byte every fifth of a second and reads nothing but the end."""
     began = time.monotonic()
@@ -114,6 +110,20 @@ def seconds_until_closed(connection: socket.socket, dribble: bytes = b"", most: 
     return time.monotonic() - began
 
 
+@contextmanager
+def slow_clients(service: Served, cases: list[tuple[bytes, bytes, float]], most: float) -> Iterator[None]:
+    """Connections that begin a request and dribble, each of which is closed within its limit."""
+    connections = [service.connect() for _ in cases]
+    for connection, (begun, _, _) in zip(connections, cases):
+        connection.sendall(begun)
+    with ThreadPoolExecutor(len(cases)) as pool:
+        closed = [pool.submit(seconds_until_closed, c, dribble, most) for c, (_, dribble, _) in zip(connections, cases)]
+        yield
+        assert all(future.result() < limit + 1.5 for future, (_, _, limit) in zip(closed, cases))
+    for connection in connections:
+        connection.close()
+
+
 def test_v5_slow_heads_bodies_and_idle_connections_are_closed_and_others_are_served(service: Served) -> None:
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX: "
     body = (
@@ -121,18 +131,10 @@ def test_v5_slow_heads_bodies_and_idle_connections_are_closed_and_others_are_ser
         b"Content-Type: application/json\r\nContent-Length: 500\r\n\r\n"
     )
     cases = [(head, b"a", 1.0), (body, b" ", 1.0), (b"", b"", 2.0)] * 10
-    connections = [service.connect() for _ in cases]
-    for connection, (begun, _, _) in zip(connections, cases):
-        connection.sendall(begun)
-    with ThreadPoolExecutor(len(cases)) as pool:
-        closed = [pool.submit(seconds_until_closed, c, dribble) for c, (_, dribble, _) in zip(connections, cases)]
+    with slow_clients(service, cases, 10.0):
         began = time.monotonic()
         check_good(service)
         assert time.monotonic() - began < 1.0
-        for future, (_, _, limit) in zip(closed, cases):
-            assert future.result() < limit + 1.5
-    for connection in connections:
-        connection.close()
     check_good(service)
 
 
@@ -167,9 +169,7 @@ def test_more_connections_than_the_limit_are_refused(service: Served) -> None:
     until(lambda: service.get("/version").status_code == 200)
 
 
-# Overload -----------------------------------------------------------------------------------------------------------
-
-
+# Overload
 def test_v3_overload_is_refused_at_once_and_what_is_accepted_is_answered(service: Served) -> None:
     began, before = time.monotonic(), len(service.events())
     with ThreadPoolExecutor(24) as pool:
@@ -188,9 +188,7 @@ def test_v3_overload_is_refused_at_once_and_what_is_accepted_is_answered(service
     until(lambda: ask(service, GOOD).status_code == 200)
 
 
-# Workers ------------------------------------------------------------------------------------------------------------
-
-
+# Workers
 def ready(service: Served) -> bool:
     return service.get("/health/ready").status_code == 200
 
@@ -239,15 +237,12 @@ def test_v7_a_worker_that_is_killed_is_replaced_and_its_requests_get_503(service
 
 
 def reload(folder: Path, name: str) -> httpx.Response:
-    transport = httpx.HTTPTransport(uds=str(folder / "admin.sock"))
-    with httpx.Client(transport=transport, timeout=60) as client:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(folder / "admin.sock")), timeout=60) as client:
         return client.post("http://admin/models/reload", json={"model": name})
 
 
 @pytest.mark.slow
-def test_a_model_is_reloaded_on_the_admin_socket_only_and_a_bad_one_changes_nothing(
-    service: Served, folder: Path
-) -> None:
+def test_a_model_is_reloaded_on_the_admin_socket_only_and_a_bad_one_not(service: Served, folder: Path) -> None:
     assert (folder / "admin.sock").stat().st_mode & 0o077 == 0
     assert service.post("/models/reload", {"model": "lm"}, headers=MAIN).status_code in (404, 422)
     assert reload(folder, "nothing").status_code == 404
@@ -269,9 +264,7 @@ def test_a_model_is_reloaded_on_the_admin_socket_only_and_a_bad_one_changes_noth
     check_good(service)
 
 
-# Start and end ------------------------------------------------------------------------------------------------------
-
-
+# Start and end
 def test_v7_after_sigterm_running_requests_are_answered_new_ones_refused_and_the_status_is_0(service: Served) -> None:
     """The last test of this service."""
     vectors = {"model": "lm", "input": [" ".join(SOURCES)[:400] for _ in range(400)]}
@@ -291,10 +284,7 @@ def test_v7_after_sigterm_running_requests_are_answered_new_ones_refused_and_the
 
 
 def test_v7_requests_that_outlast_the_drain_are_refused_as_the_service_stops(folder: Path) -> None:
-    """Not answered by uvicorn's 500, nor logged as closed by their clients; a stream that has begun ends with it.
-
-    SIGHUP, which comes when the terminal is closed, ends the service as SIGTERM does.
-    """
+    """Not by uvicorn's 500, nor logged as closed by clients; a stream ends with it; SIGHUP ends it as SIGTERM does."""
     with served([str(folder / "lm"), "--limit", "drain_seconds=0.2"]) as service:
         lines = httpx.stream("POST", service.url + C, json=LONG | {"stream": True}, timeout=30)
         with lines as stream, ThreadPoolExecutor(1) as pool:
@@ -313,11 +303,6 @@ def test_v7_requests_that_outlast_the_drain_are_refused_as_the_service_stops(fol
         assert stopped["cut"] == 2 and [event["code"] for event in service.events()[-2:]] == ["stopping"] * 2
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "atento_cli.start", "serve", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
-
-
 @pytest.mark.slow
 def test_v7_a_corrupt_model_refuses_to_start(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "lm", tmp_path / "lm")
@@ -325,7 +310,8 @@ def test_v7_a_corrupt_model_refuses_to_start(folder: Path, tmp_path: Path) -> No
     content = bytearray(weights.read_bytes())
     content[-40] ^= 1
     weights.write_bytes(content)
-    done = command(str(tmp_path / "lm"), "--port", "0")
+    line = [sys.executable, "-m", "atento_cli.start", "serve", str(tmp_path / "lm"), "--port", "0"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode in (1, 2) and done.stdout == ""
     assert done.stderr.startswith("error: ") and "model.safetensors" in done.stderr and done.stderr.count("\n") == 1
 
@@ -361,9 +347,7 @@ def test_wrong_usage_is_refused_before_a_model_is_loaded(
     assert message in capsys.readouterr().err
 
 
-# The long form of V3 and V5 ------------------------------------------------------------------------------------------
-
-
+# The long form of V3 and V5
 @contextmanager
 def quick(folder: Path, limits: list[str]) -> Iterator[tuple[Served, httpx.Client]]:
     """A service that is not forked from a process with PyTorch, and a client."""
@@ -376,8 +360,7 @@ def quick(folder: Path, limits: list[str]) -> Iterator[tuple[Served, httpx.Clien
 def test_v3_at_four_times_its_capacity_as_many_requests_are_answered_as_without_overload(folder: Path) -> None:
     """Arrivals that do not wait for answers: what is accepted is in time, the rest is refused at once."""
     body = LONG | {"n": 4, "max_tokens": 128}
-    limits = ["--limit", "in_flight=4", "--limit", "queue=8", "--deadline", "10"]
-    with quick(folder, limits) as (service, client):
+    with quick(folder, ["--limit", "in_flight=4", "--limit", "queue=8", "--deadline", "10"]) as (service, client):
 
         def timed(_: int) -> tuple[int, float]:
             began = time.monotonic()
@@ -400,8 +383,7 @@ def test_v3_at_four_times_its_capacity_as_many_requests_are_answered_as_without_
         assert {status for status, _ in answers} == {200, 503}
         accepted = sorted(took for status, took in answers if status == 200)
         assert accepted[int(0.99 * len(accepted))] <= 10.0
-        refused = [event["seconds"] for event in service.events() if event["status"] == 503]
-        assert statistics.median(refused) <= 0.05
+        assert statistics.median([event["seconds"] for event in service.events() if event["status"] == 503]) <= 0.05
         assert goodput >= 0.9 * capacity, (goodput, capacity)
         until(lambda: client.post(C, json=body).status_code == 200)
 
@@ -413,7 +395,7 @@ def test_v5_a_hundred_slow_clients_delay_no_other(folder: Path) -> None:
     body = head[:-3] + b"Content-Type: application/json\r\nContent-Length: 500\r\n\r\n"
     limits = ["--limit", "header_seconds=5", "--limit", "body_seconds=10", "--limit", "idle_seconds=15"]
     good = LONG | {"n": 8, "max_tokens": 128}
-    with quick(folder, limits) as (_, client):
+    with quick(folder, limits) as (service, client):
 
         def latencies() -> list[float]:
             found = []
@@ -426,14 +408,6 @@ def test_v5_a_hundred_slow_clients_delay_no_other(folder: Path) -> None:
         latencies()
         before = latencies()
         cases = [(head, b"a", 5.0), (body, b" ", 10.0)] * 50
-        connections = [service.connect() for _ in cases]
-        for connection, (begun, _, _) in zip(connections, cases):
-            connection.sendall(begun)
-        with ThreadPoolExecutor(len(cases)) as pool:
-            dribbles = [(connection, dribble) for connection, (_, dribble, _) in zip(connections, cases)]
-            closed = [pool.submit(seconds_until_closed, *one, 20.0) for one in dribbles]
+        with slow_clients(service, cases, 20.0):
             during = latencies()
-            assert all(future.result() < limit + 1.5 for future, (_, _, limit) in zip(closed, cases))
-        for connection in connections:
-            connection.close()
         assert during[30] <= 1.2 * before[30] and during[57] <= 1.2 * before[57] + 0.01, (before, during)

@@ -72,8 +72,7 @@ def test_positions_and_training_bound_what_is_read() -> None:
     writer = small_model(tokenizer, "decoder", **LEARNED)
     described = describe(writer, LIMITS)
     assert (described.max_length, described.max_new_tokens) == (24, 24)
-    added = 24 - len(tokenizer.encode(text_of(writer, 24, 0)))
-    assert added == 0
+    assert 24 - len(tokenizer.encode(text_of(writer, 24, 0))) == 0
     text = text_of(writer, 24, 0)
     assert fitted(writer, "generate", [text], 512, "error") == ([text], 24)
     assert len(writer.generations([text], max_new_tokens=5)[0][0].hypothesis.ids) <= 1
@@ -82,8 +81,7 @@ def test_positions_and_training_bound_what_is_read() -> None:
     with pytest.raises(UsageError, match="tokens: at most 24 are read"):
         fitted(writer, "score", [["a", text]], 512, "right")
 
-    head = HeadConfig("classification", ("a", "b"))
-    reader = small_model(tokenizer, "encoder", heads=(head,), **LEARNED)
+    reader = small_model(tokenizer, "encoder", heads=(HeadConfig("classification", ("a", "b")),), **LEARNED)
     reader.config |= {"task": "classification", "max_len": 16, "pairs": True}  # type: ignore[operator]
     assert describe(reader, LIMITS).max_length == 16
     first, second = text_of(reader, 6, 0), text_of(reader, 10, 0)

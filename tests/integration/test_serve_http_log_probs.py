@@ -74,8 +74,7 @@ def test_chat_log_probs_are_those_of_the_network(client: Any, service: Served, l
         expected = best(lm, prompt + ids[:number], 3)
         assert [top.logprob for top in row.top_logprobs] == pytest.approx(expected, abs=1e-4)
         assert row.top_logprobs[0].token == row.token and row.logprob == pytest.approx(expected[0], abs=1e-4)
-    plain = client.chat.completions.create(**shared)
-    assert plain.choices[0].logprobs is None
+    assert client.chat.completions.create(**shared).choices[0].logprobs is None
 
 
 @pytest.mark.parametrize("options", [{"temperature": 0}, {"seed": 3}, {"extra_body": {"beam_size": 3}}], ids=str)
@@ -93,8 +92,7 @@ def test_completions_have_the_most_probable_tokens(client: Any, lm: Model, optio
         assert sorted(tops.values(), reverse=True)[:4] == pytest.approx(expected, abs=1e-4)
         assert tops[token] == log_prob and len(tops) in (4, 5)
         if not token.startswith("bytes:"):
-            start = choice.text[offset:]
-            assert start.startswith((token, token.strip()))
+            assert choice.text[offset:].startswith((token, token.strip()))
         spelling = bytes.fromhex(token.removeprefix("bytes:").replace("\\x", "")) if "bytes:" in token else token
         ids.append(pieces.get(spelling, pieces.get(token.encode(), -1)))
         if ids[-1] < 0:

@@ -67,8 +67,7 @@ def test_v4_two_thousand_clients_that_leave_free_their_places(service: Served) -
             if future.exception() is not None and not isinstance(future.exception(), Exception):
                 future.result()  # answered or refused before the client left: nothing to check
     until(lambda: service.number("atento_model_in_flight") == 0)
-    done = service.post(C, body | {"temperature": 0, "max_tokens": 4, "n": 1})
-    assert done.status_code == 200
+    assert service.post(C, body | {"temperature": 0, "max_tokens": 4, "n": 1}).status_code == 200
 
 
 def descriptors(service: Served) -> int:

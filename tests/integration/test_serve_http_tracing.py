@@ -139,8 +139,7 @@ def test_the_service_sends_spans_where_the_standard_variables_say(tmp_path: Path
     spans = [span for part in parts for scope in part.scope_spans for span in scope.spans]
     assert [span.name for span in spans] == ["POST /v1/completions"]
     assert number in {pair.value.string_value for pair in spans[0].attributes}
-    named = {pair.value.string_value for part in requests[0].resource_spans for pair in part.resource.attributes}
-    assert "x" in named
+    assert "x" in {pair.value.string_value for part in requests[0].resource_spans for pair in part.resource.attributes}
     assert any(event.get("trace_id") == spans[0].trace_id.hex() for event in service.events())
 
 

@@ -40,8 +40,7 @@ def test_each_sentence_is_translated_by_itself_and_lines_stay(service: Served, m
     assert one != two
     text = f"  {FIRST}  {SECOND}\r\n\n{SECOND}\t\n"
     assert translated(service, text)["translatedText"] == f"  {one} {two}\r\n\n{two}\t\n"
-    assert translated(service, "")["translatedText"] == ""
-    assert translated(service, " \n ")["translatedText"] == " \n "
+    assert translated(service, "")["translatedText"] == "" and translated(service, " \n ")["translatedText"] == " \n "
 
 
 AS_IT_IS = ["🙂 👍🏽", "...", "— ?!", "★\n🇧🇷 ", "42", "123 🙂", "%1$s", "---"]  # no words
@@ -52,8 +51,7 @@ def test_texts_without_words_stay_as_they_are(service: Served, model: Model) -> 
     assert translated(service, f"{FIRST} 🙂\n🙂")["translatedText"].endswith("\n🙂")
     done = service.post("/translation", {"inputs": [*AS_IT_IS, FIRST, "猫"]})
     assert done.status_code == 200, done.text
-    outputs = [row["translation_text"] for row in done.json()]
-    assert outputs == [*AS_IT_IS, *model.translate([FIRST, "猫"])]
+    assert [row["translation_text"] for row in done.json()] == [*AS_IT_IS, *model.translate([FIRST, "猫"])]
 
 
 def test_a_text_beyond_the_limit_of_a_request_is_translated(service: Served, model: Model) -> None:
@@ -142,8 +140,7 @@ def test_the_parts_of_html_have_the_texts_that_another_reader_finds() -> None:
 
 
 def test_lists_auto_and_alternatives(service: Served, model: Model) -> None:
-    texts = [f"{SOURCES[0]} {SOURCES[1]}", SOURCES[2]]
-    content = translated(service, texts, source="auto", alternatives=2)
+    content = translated(service, [f"{SOURCES[0]} {SOURCES[1]}", SOURCES[2]], source="auto", alternatives=2)
     ranked = [list(model.translate(text, n_best=3, beam=4)) for text in SOURCES[:3]]
     assert content["translatedText"] == [f"{ranked[0][0]} {ranked[1][0]}", ranked[2][0]]
     assert content["alternatives"] == [[f"{ranked[0][at]} {ranked[1][at]}" for at in (1, 2)], ranked[2][1:]]
@@ -187,8 +184,7 @@ def test_terms_and_spans_are_kept(service: Served) -> None:
     assert httpx.post(service.url + "/translate", data={"q": "a"}).status_code == 422
     assert done["terms"] == {"dog": True, "house": True}
     assert all(done["translatedText"].count(span) == 1 for span in ("<b>", "%1$s", "</b>", "me@x.pt", "🙂", "3.5"))
-    both = translated(service, [FIRST, "Nothing."], glossary=glossary)
-    assert both["terms"] == [{"dog": True}, {}]
+    assert translated(service, [FIRST, "Nothing."], glossary=glossary)["terms"] == [{"dog": True}, {}]
     page = '<p title="the cat > the dog">The cat sleeps.</p><!-- <b>the dog</b> -->'  # no dog is seen
     assert translated(service, page, glossary=glossary, format="html")["terms"] == {}
     for wrong, said in (

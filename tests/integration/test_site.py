@@ -116,8 +116,7 @@ def test_the_map_for_language_models_names_every_page(site: Path) -> None:
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs Chromium")
 def test_a_reader_finds_a_page_by_search_from_a_folder(site: Path) -> None:
     """Without a server: the page is a file. No request goes out."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    with playwright.sync_playwright() as started:
+    with pytest.importorskip("playwright.sync_api", reason="needs playwright").sync_playwright() as started:
         browser = started.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page()
         asked: list[str] = []

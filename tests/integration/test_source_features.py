@@ -157,10 +157,8 @@ def test_paths_begin_at_the_recipe(folders: dict[str, Path], server: ForkServer,
     assert [path.suffix for path in (home / "vectors").iterdir()] == [".safetensors"]
     saved = load_recipe(tmp_path / "run" / "recipe.yaml", environment={}).recipe.network.features
     assert saved is not None and (saved.model, saved.cache) == (str(home / "bert"), str(home / "vectors"))
-    done = server.run("runs", "show", "run", cwd=tmp_path)
-    assert f"pieces, that of {home / 'bert'}" in done.stdout
-    done = server.run("data", "stats", "recipes/r.yaml", "--tokens", "--json", cwd=tmp_path)
-    assert done.status == 0
+    assert f"pieces, that of {home / 'bert'}" in server.run("runs", "show", "run", cwd=tmp_path).stdout
+    assert server.run("data", "stats", "recipes/r.yaml", "--tokens", "--json", cwd=tmp_path).status == 0
     branch = ("--from", "run@last", "training.steps=3", "network.features.cache=other", "--out", "next")
     done = server.run("train", "recipes/r.yaml", *branch, cwd=tmp_path)
     assert done.status == 0 and "starting from step 2 of run" in done.stderr, done.stderr

@@ -36,8 +36,7 @@ SCREENS = {
 
 
 def children(studio: Served, module: str = "model_process") -> list[int]:
-    command = ["pgrep", "-P", str(studio.process.pid), module]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(["pgrep", "-P", str(studio.process.pid), module], capture_output=True, text=True, check=False)
     return [int(word) for word in done.stdout.split()]
 
 
@@ -66,7 +65,7 @@ def test_each_family_has_its_own_diagram(browser: Any, studio: Served) -> None:
         assert f"{sum(p.numel() for p in network.parameters()):,}" in facts, model
 
 
-def test_the_address_restores_the_view_and_the_back_button_undoes(browser: Any, studio: Served) -> None:
+def test_the_address_restores_the_view_and_a_link_is_copied_with_its_sentence(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("heads", model="en-pt")
     seen.page.select_option("#kind", "encoder")
     seen.wait().page.select_option("#head", "1")
@@ -81,11 +80,7 @@ def test_the_address_restores_the_view_and_the_back_button_undoes(browser: Any, 
     assert "words" not in seen.wait().state and not seen.page.locator("#toggle-words").is_checked()
     seen.page.go_forward()
     assert seen.wait().state == state
-    other = StudioPage(browser, studio, fresh=True).go(**state)
-    assert other.page.locator("#caption").text_content() == shown
-
-
-def test_a_link_is_copied_with_its_sentence_and_says_so(browser: Any, studio: Served) -> None:
+    assert StudioPage(browser, studio, fresh=True).go(**state).page.locator("#caption").text_content() == shown
     seen = StudioPage(browser, studio).go("heads", model="en-pt")
     page, text = seen.page, seen.page.locator("textarea").first.input_value()
     page.evaluate("navigator.clipboard.writeText = async (text) => { globalThis.copied = text; }")
@@ -146,7 +141,15 @@ def _places(text: str) -> list[str]:
     return [part.partition("}")[0] for part in text.split("{")[1:]]
 
 
-def test_a_screen_that_the_model_cannot_feed_says_why(browser: Any, studio: Served) -> None:
+def test_no_text_becomes_markup_and_a_screen_that_cannot_be_fed_says_why(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("heads", model="en-pt", text=HOSTILE, target=HOSTILE)
+    assert seen.problem == "" and seen.page.locator("#screen img, .strip img, .strip b").count() == 0
+    assert seen.page.locator("textarea").first.input_value() == HOSTILE
+    assert seen.go(HOSTILE).problem.startswith("There is no screen <img src=x")
+    assert seen.go("heads", model=HOSTILE).problem.startswith("there is no model '<img src=x")
+    seen.go("models", model="<b>lm</b>")
+    assert seen.page.locator(".card").last.text_content() == "<b>lm</b>"
+    assert seen.page.title() != "1" and seen.page.locator("main b, select b").count() == 0
     seen = StudioPage(browser, studio).go("models", model="rnn-lm")
     button = seen.page.locator("[data-screen=heads]")
     assert button.get_attribute("class") == "off"
@@ -157,18 +160,7 @@ def test_a_screen_that_the_model_cannot_feed_says_why(browser: Any, studio: Serv
     assert seen.wait().problem == "" and seen.page.locator("#lines").is_visible()
 
 
-def test_no_text_becomes_markup(browser: Any, studio: Served) -> None:
-    seen = StudioPage(browser, studio).go("heads", model="en-pt", text=HOSTILE, target=HOSTILE)
-    assert seen.problem == "" and seen.page.locator("#screen img, .strip img, .strip b").count() == 0
-    assert seen.page.locator("textarea").first.input_value() == HOSTILE
-    assert seen.go(HOSTILE).problem.startswith("There is no screen <img src=x")
-    assert seen.go("heads", model=HOSTILE).problem.startswith("there is no model '<img src=x")
-    seen.go("models", model="<b>lm</b>")
-    assert seen.page.locator(".card").last.text_content() == "<b>lm</b>"
-    assert seen.page.title() != "1" and seen.page.locator("main b, select b").count() == 0
-
-
-def test_a_wrong_address_is_answered_by_one_sentence(browser: Any, studio: Served) -> None:
+def test_a_wrong_address_or_an_emptied_text_is_answered_by_one_sentence(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio)
     wrong: list[tuple[dict[str, str], str]] = [
         ({"text": "a " * 600}, "text 0 has 6"),
@@ -186,9 +178,6 @@ def test_a_wrong_address_is_answered_by_one_sentence(browser: Any, studio: Serve
         assert said in seen.problem and "\n" not in seen.problem, state
         assert not seen.page.locator("#screen svg, #screen canvas, #screen details").first.is_visible()
         assert seen.go("heads", model="en-pt").problem == ""
-
-
-def test_an_emptied_text_is_asked_for_quietly(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("one", model="en-pt")
     box, problem = seen.page.locator("textarea").first, seen.page.locator(".problem")
     box.fill("")
@@ -201,7 +190,7 @@ def test_an_emptied_text_is_asked_for_quietly(browser: Any, studio: Served) -> N
     assert seen.wait().problem == "" and seen.complaints == []
 
 
-def test_a_model_that_failed_is_asked_for_again_by_hand_alone(browser: Any, studio: Served) -> None:
+def test_what_failed_or_was_killed_is_asked_for_again_by_hand(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio, fresh=True).go("tour", model="none")
     for screen in ("masks", "heads", "inside"):
         seen.go(screen, model="none")
@@ -211,9 +200,6 @@ def test_a_model_that_failed_is_asked_for_again_by_hand_alone(browser: Any, stud
     seen.page.get_by_role("button", name="Try again").click()
     seen.wait()
     assert sum(url.endswith("/card") for url in seen.requests) == 2 and seen.problem
-
-
-def test_a_process_that_is_killed_is_told_and_started_again(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("heads", model="lm")
     (number,) = children(studio)
     os.kill(number, signal.SIGKILL)
@@ -231,11 +217,9 @@ def test_what_the_routes_refuse(studio: Served) -> None:
         answer = studio.post(f"/studio/api/{path}", body, headers=headers)
         return answer.status_code, str(answer.json()["error"]["code"])
 
-    assert code("attic", {}) == (404, "not_found")
-    assert code("card", {}) == (422, "wrong_field")
+    assert code("attic", {}) == (404, "not_found") and code("card", {}) == (422, "wrong_field")
     assert code("card", {"model": "lm", "more": 1}) == (422, "wrong_field")
-    assert code("card", ["lm"]) == (422, "wrong_field")
-    assert code("card", {"model": "../lm"}) == (404, "unknown_model")
+    assert code("card", ["lm"]) == (422, "wrong_field") and code("card", {"model": "../lm"}) == (404, "unknown_model")
     assert code("card", {"model": "lm"}, host="evil.example") == (421, "wrong_host")
     assert code("trace", {"model": "lm", "text": "a" * (2 << 20)}) == (413, "too_long")
     for path in ("../command.py", "%2e%2e/command.py", "screens", "nothing.js", "api/card"):
@@ -281,8 +265,7 @@ def test_axe_finds_nothing(browser: Any, studio: Served, theme: str, half: int) 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=SLOW_HALF)])
 def test_axe_finds_nothing_where_a_screen_cannot_be_fed(browser: Any, studio: Served, theme: str) -> None:
     pytest.importorskip("axe_playwright_python", reason="axe is not installed")
-    seen = StudioPage(browser, studio, color_scheme=theme, bypass_csp=True)
-    assert seen.go("models", model="rnn-lm").axe() == []
+    assert StudioPage(browser, studio, color_scheme=theme, bypass_csp=True).go("models", model="rnn-lm").axe() == []
 
 
 def test_it_fits_a_small_window(browser: Any, studio: Served) -> None:
@@ -292,7 +275,7 @@ def test_it_fits_a_small_window(browser: Any, studio: Served) -> None:
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360, screen
 
 
-def test_the_weights_on_the_page_are_those_of_python(browser: Any, studio: Served) -> None:
+def test_the_weights_and_the_links_of_a_pinned_token_are_those_of_python(browser: Any, studio: Served) -> None:
     record = atento.load(studio.folders["en-pt"]).attend(TEXT, "o gato")
     seen = StudioPage(browser, studio)
     heads: list[Any] = [0, 1, "mean", "max"]
@@ -306,9 +289,6 @@ def test_the_weights_on_the_page_are_those_of_python(browser: Any, studio: Serve
         labels, _, numbers = seen.table()
         assert labels == rows and numbers.shape == expected.shape
         assert np.abs(numbers - expected).max() < 1e-5
-
-
-def test_a_pinned_token_says_where_it_looks(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("heads", model="llama", layer=1, head=1)
     weights = atento.load(studio.folders["llama"]).attend(TEXT).weights(1, 1)
     seen.page.locator("#row-tokens button").nth(5).click()
@@ -319,20 +299,6 @@ def test_a_pinned_token_says_where_it_looks(browser: Any, studio: Served) -> Non
     seen.page.locator("#column-tokens button").nth(3).click()
     shown = [float(text) for text in seen.wait().page.locator("aside .links .value").all_text_contents()]
     assert np.abs(np.array(shown) - np.sort(weights[:, 3])[::-1][: len(shown)]).max() < 1e-5
-
-
-def test_lines_of_a_long_text_are_drawn_where_they_are_in_sight(browser: Any, studio: Served) -> None:
-    seen = StudioPage(browser, studio).go("heads", model="llama", text=" ".join([TEXT] * 18), layer=1, head="all")
-    inked = (
-        "() => { const canvas = document.getElementById('lines-canvas');"
-        " const { top, bottom } = canvas.getBoundingClientRect();"
-        " const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;"
-        " return top <= 0 && bottom >= innerHeight && canvas.height < 3 * innerHeight && data.some((one) => one > 0); }"
-    )
-    for share in (0.3, 0.6):
-        seen.page.evaluate("share => scrollTo(0, share * document.documentElement.scrollHeight)", share)
-        seen.page.wait_for_function(inked)
-    assert "links are drawn" in str(seen.page.locator(".tip").text_content())
 
 
 def test_links_of_all_heads_are_the_strongest_weights(studio: Served) -> None:
@@ -363,7 +329,7 @@ def test_links_of_all_heads_are_the_strongest_weights(studio: Served) -> None:
         assert studio.post("/studio/api/links", fields | wrong).status_code == 422
 
 
-def test_each_view_of_heads_draws(browser: Any, studio: Served) -> None:
+def test_each_view_of_heads_draws_and_lines_where_they_are_in_sight(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio)
     for view, canvas in {"lines": "#lines-canvas", "heat": "#heat-canvas", "overview": ".thumb canvas"}.items():
         seen.go("heads", model="encoder", view=view, head="all")
@@ -372,6 +338,17 @@ def test_each_view_of_heads_draws(browser: Any, studio: Served) -> None:
         assert colours > 3 and seen.complaints == [], view
     seen.page.locator(".thumb").nth(1).click()
     assert seen.wait().state["head"] == "1" and "view" not in seen.state
+    seen = StudioPage(browser, studio).go("heads", model="llama", text=" ".join([TEXT] * 18), layer=1, head="all")
+    inked = (
+        "() => { const canvas = document.getElementById('lines-canvas');"
+        " const { top, bottom } = canvas.getBoundingClientRect();"
+        " const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;"
+        " return top <= 0 && bottom >= innerHeight && canvas.height < 3 * innerHeight && data.some((one) => one > 0); }"
+    )
+    for share in (0.3, 0.6):
+        seen.page.evaluate("share => scrollTo(0, share * document.documentElement.scrollHeight)", share)
+        seen.page.wait_for_function(inked)
+    assert "links are drawn" in str(seen.page.locator(".tip").text_content())
 
 
 @pytest.mark.parametrize("turn", [0, *(pytest.param(turn, marks=pytest.mark.slow) for turn in (1, 2, 3))])

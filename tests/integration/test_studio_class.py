@@ -50,8 +50,7 @@ def opened(studio: Served, text: str) -> tuple[list[float], list[float]]:
         asked = [("flow_links", whole), *(("overview", {**whole, "kind": kind}) for kind in trace["kinds"])]
         asked.append(("weights", {**whole, "kind": "cross", "layer": 0, "head": "mean", "words": True}))
         list(connections.map(lambda one: ask(one[0], **one[1]), asked))
-        said = ask("said", **whole, place=1).json()
-        assert json.dumps(said["tokens"]) != "[]"
+        assert json.dumps(ask("said", **whole, place=1).json()["tokens"]) != "[]"
     return seconds[:files], seconds[files:]
 
 

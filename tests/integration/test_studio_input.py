@@ -29,8 +29,7 @@ def shipped() -> Iterator[Served]:
 
 
 def test_a_word_is_pinned_by_any_of_its_tokens(browser: Any, studio: Served) -> None:
-    tokenizer = atento.load(studio.folders["llama"]).tokenizer
-    words = tokenizer.encode_with_offsets(TEXT).word_ids
+    words = atento.load(studio.folders["llama"]).tokenizer.encode_with_offsets(TEXT).word_ids
     inner = next(at for at in range(1, len(words)) if words[at] == words[at - 1])
     seen = StudioPage(browser, studio).go("heads", model="llama", words=1)
     seen.go("heads", model="llama", words=1, pin=f"source-{inner + 1}")  # behind <s>; the chips are not drawn again
@@ -163,13 +162,21 @@ def test_a_number_that_was_refused_can_be_written_again(browser: Any, shipped: S
     assert seen.page.evaluate("() => document.activeElement.value") == "100" and seen.state["beam"] == "3"
 
 
-def test_the_first_text_is_one_that_the_model_reads(browser: Any, shipped: Served) -> None:
+def test_the_first_text_and_captions_are_of_the_models_and_the_pages_language(browser: Any, shipped: Served) -> None:
     """An English sentence stood before models that know Portuguese alone."""
     for model, text in (("micro-world-tense", "O gato vê a casa velha."), ("micro-world-en-pt", "The cat sees")):
         seen = StudioPage(browser, shipped).go("why", model=model)
         assert seen.page.locator("textarea").first.input_value().startswith(text)
     seen.go("tokens", model="micro-world-mlm")  # it does not wait for its model
     seen.page.wait_for_function("() => document.querySelector('textarea').value.startsWith('O gato')")
+    seen, place = StudioPage(browser, shipped), {"model": "micro-world-en-pt", "language": "pt-BR"}
+    assert "máscara: bidirecional sobre a origem." in seen.go("heads", **place).page.locator("#screen").inner_text()
+    for method, said in (("integrated-gradients", "o vetor do preenchimento no lugar"), ("leave-out", "o texto sem")):
+        told = seen.go("why", **place, method=method).page.locator("#said").inner_text()
+        assert "log-probabilidade das palavras" in told and said in told
+    assert "1\u00a0800" in seen.go("models", **place).page.locator(".facts").inner_text()
+    seen.go("next", **place, temperature=0.7)
+    assert seen.page.locator("aside").evaluate("box => box.scrollWidth <= box.clientWidth"), "numbers are cut off"
 
 
 def test_the_keyboard_begins_at_the_top_and_stays_where_it_is(browser: Any, shipped: Served) -> None:
@@ -191,22 +198,10 @@ def test_the_keyboard_begins_at_the_top_and_stays_where_it_is(browser: Any, ship
         assert seen.page.evaluate(focus) == said, screen
 
 
-def test_captions_and_counts_are_in_the_language_of_the_page(browser: Any, shipped: Served) -> None:
-    seen, place = StudioPage(browser, shipped), {"model": "micro-world-en-pt", "language": "pt-BR"}
-    assert "máscara: bidirecional sobre a origem." in seen.go("heads", **place).page.locator("#screen").inner_text()
-    for method, said in (("integrated-gradients", "o vetor do preenchimento no lugar"), ("leave-out", "o texto sem")):
-        told = seen.go("why", **place, method=method).page.locator("#said").inner_text()
-        assert "log-probabilidade das palavras" in told and said in told
-    assert "1\u00a0800" in seen.go("models", **place).page.locator(".facts").inner_text()
-    seen.go("next", **place, temperature=0.7)
-    assert seen.page.locator("aside").evaluate("box => box.scrollWidth <= box.clientWidth"), "numbers are cut off"
-
-
 def test_the_seed_of_the_command_line_is_that_of_the_draws(browser: Any, shipped: Served) -> None:
     seen = StudioPage(browser, shipped).go("next", model="micro-world-en-pt", temperature=2)
     assert seen.page.locator("#screen input[type=number]").input_value() == "7"
-    drawn = shipped.post("/studio/api/card", {"model": "micro-world-en-pt"}).json()
-    assert drawn["seed"] == 7
+    assert shipped.post("/studio/api/card", {"model": "micro-world-en-pt"}).json()["seed"] == 7
     seen.page.locator("#draw").click()
     written = seen.wait().state["written"]
     loaded = atento.load("micro-world-en-pt")

@@ -65,7 +65,7 @@ def test_a_recurrent_network_has_its_states(studio: Served, name: str) -> None:
     assert (set(flow["stacks"]) == {"encoder", "decoder"}) == (name == "rnn")
 
 
-def test_threads_are_the_strongest_mean_weights(studio: Served) -> None:
+def test_threads_are_the_strongest_mean_weights_and_what_is_said_is_what_the_model_scores(studio: Served) -> None:
     record = atento.load(studio.folders["en-pt"]).attend(TEXT, "o gato")
     answer = studio.post("/studio/api/flow_links", {"model": "en-pt", "text": TEXT, "target": "o gato"})
     counts = json.loads(answer.headers["x-atento-about"])["counts"]
@@ -79,9 +79,6 @@ def test_threads_are_the_strongest_mean_weights(studio: Served) -> None:
             assert np.abs(mean[rows[part], columns[part]] - weights[part]).max() < 1e-5
             assert count == (mean > 0.01).sum()  # a short text has them all
             at += count
-
-
-def test_what_is_said_at_a_place_is_what_the_model_scores(studio: Served) -> None:
     model, target = atento.load(studio.folders["en-pt"]), "o gato"
     scores = score(model, TEXT, target, top=8)
     for place in range(len(scores.tokens)):
@@ -99,7 +96,7 @@ def test_what_is_said_at_a_place_is_what_the_model_scores(studio: Served) -> Non
     assert said["tokens"][0][2].startswith(lm.tokenizer.decode(ids_of(lm, TEXT)[0, 1:3].tolist()))
 
 
-def test_the_lens_passes_inner_layers_through_the_final_norm(studio: Served) -> None:
+def test_the_lens_passes_inner_layers_through_the_final_norm_and_a_feed_forward_is_taken_apart(studio: Served) -> None:
     model = atento.load(studio.folders["llama"])
     network: Any = model.network
     said = asked(studio, "said", model="llama", text=TEXT, place=3)
@@ -111,6 +108,17 @@ def test_the_lens_passes_inner_layers_through_the_final_norm(studio: Served) -> 
             shares = torch.softmax(network.project(network.stack.norm(vectors[0, 3])).double(), dim=-1)
             assert abs(said["layers"][layer]["tokens"][0][1] - float(shares.max())) < 1e-5
         assert torch.equal(lens(network, "decoder", seen["decoder"])[-1].argmax(-1), network(ids).logits.argmax(-1))
+    model = atento.load(studio.folders["llama"])
+    found = asked(studio, "feed_forward", model="llama", text=TEXT, kind="decoder", layer=1, place=4)
+    inner, output = inner_activations(model.network, "decoder", 1, lambda: model.attend(TEXT))
+    part = model.network.stack.layers[1].feed_forward
+    assert np.abs(np.array(found["inner"]) - inner[0, 4].numpy()).max() < 1e-5
+    assert torch.allclose(part.outer(inner), output) and abs(found["adds"] - float(output[0, 4].norm())) < 1e-4
+    wrong = {"model": "llama", "text": TEXT, "kind": "decoder", "layer": 9, "place": 4}
+    assert studio.post("/studio/api/feed_forward", wrong).status_code == 422
+    assert studio.post("/studio/api/said", {"model": "llama", "text": TEXT, "place": 99}).status_code == 422
+    refused = studio.post("/studio/api/said", {"model": "rnn", "text": TEXT, "place": 0})
+    assert refused.status_code == 200  # the decoder's states are read by the vocabulary head
 
 
 def test_a_masked_text_and_a_pair_are_traced_as_they_are_read(studio: Served) -> None:
@@ -134,20 +142,6 @@ def test_a_masked_text_and_a_pair_are_traced_as_they_are_read(studio: Served) ->
     place = {"kind": "encoder", "layer": 0, "head": 1}
     weights = studio.post("/studio/api/weights", {"model": "encoder", "text": TEXT, "second": SECOND} | place)
     assert np.abs(np.frombuffer(weights.content, "<f4") - seen["encoder", 0][0, 1].numpy().reshape(-1)).max() < 1e-5
-
-
-def test_a_feed_forward_is_taken_apart(studio: Served) -> None:
-    model = atento.load(studio.folders["llama"])
-    found = asked(studio, "feed_forward", model="llama", text=TEXT, kind="decoder", layer=1, place=4)
-    inner, output = inner_activations(model.network, "decoder", 1, lambda: model.attend(TEXT))
-    part = model.network.stack.layers[1].feed_forward
-    assert np.abs(np.array(found["inner"]) - inner[0, 4].numpy()).max() < 1e-5
-    assert torch.allclose(part.outer(inner), output) and abs(found["adds"] - float(output[0, 4].norm())) < 1e-4
-    wrong = {"model": "llama", "text": TEXT, "kind": "decoder", "layer": 9, "place": 4}
-    assert studio.post("/studio/api/feed_forward", wrong).status_code == 422
-    assert studio.post("/studio/api/said", {"model": "llama", "text": TEXT, "place": 99}).status_code == 422
-    refused = studio.post("/studio/api/said", {"model": "rnn", "text": TEXT, "place": 0})
-    assert refused.status_code == 200  # the decoder's states are read by the vocabulary head
 
 
 @pytest.fixture(scope="module")
@@ -257,11 +251,10 @@ def test_parts_unfold_with_pythons_numbers(browser: Any, studio: Served) -> None
         seen.page.locator(".unfold .source code", has_text=".py").first.wait_for()  # the lines of the package
         assert "atento notes" in str(seen.page.locator(".unfold").text_content())
     said = asked(studio, "said", model="en-pt", text=TEXT, target="o gato", place=1)
-    rows = seen.page.locator(".unfold .numbers tbody tr")
-    assert rows.count() == len(said["layers"]) == 2 and seen.complaints == []
+    assert seen.page.locator(".unfold .numbers tbody tr").count() == len(said["layers"]) == 2 and seen.complaints == []
 
 
-def test_steps_are_played_paused_and_taken_back(browser: Any, small: Served) -> None:
+def test_steps_are_played_paused_and_taken_back_and_a_language_model_writes_on(browser: Any, small: Served) -> None:
     seen = StudioPage(browser, small).go("one", model="micro-world-en-pt")
     page = seen.page
     page.locator("#play").click()
@@ -279,16 +272,12 @@ def test_steps_are_played_paused_and_taken_back(browser: Any, small: Served) -> 
     second.click()
     page.wait_for_function("() => studio.state.get('target')")
     target = seen.wait().state["target"]
-    expected = atento.load("micro-world-en-pt").translate(TEXT)
-    assert target != expected and label in target.replace(" ", "")
+    assert target != atento.load("micro-world-en-pt").translate(TEXT) and label in target.replace(" ", "")
     chose = rf"You chose “{re.escape(label)}” \(.+ %\); it would write “.+” \(\d+\.\d %\), and reads “.+” most\."
     assert re.fullmatch(chose, str(page.locator(".story").text_content()))
     page.locator("#reset").click()
     assert "target" not in seen.wait().state
     assert "".join(page.locator("#line button").all_text_contents()).startswith(" O")
-
-
-def test_a_language_model_writes_on(browser: Any, small: Served) -> None:
     seen = StudioPage(browser, small).go("one", model="micro-world-lm", text="O gato")
     page, before = seen.page, seen.page.locator(".band").count()
     for _ in range(before):
@@ -378,16 +367,13 @@ def test_the_figure_of_a_head_begins_in_the_upper_third(browser: Any, small: Ser
     seen.page.close()
 
 
-def test_a_screen_that_cannot_be_fed_offers_a_model_that_can(browser: Any, small: Served) -> None:
+def test_a_screen_that_cannot_be_fed_offers_a_model_that_reads_the_text(browser: Any, small: Served) -> None:
     seen = StudioPage(browser, small).go("one", model="micro-world-en-pt")
     seen.page.locator("[data-screen=fill]").click()
     assert seen.wait().problem == "This model predicts no masked tokens."
     assert "Fill needs a masked model." in str(seen.page.locator(".problem").text_content())
     seen.page.locator("#offer").click()
     assert seen.wait().problem == "" and seen.state == {"model": "micro-world-mlm", "screen": "fill"}
-
-
-def test_an_offer_for_labels_classifies_a_text_that_the_model_reads(browser: Any, small: Served) -> None:
     for text, expected in ((None, "O gato vê a casa velha."), (TEXT, "O gato vê a casa velha."), ("It rains.", None)):
         seen = StudioPage(browser, small).go("labels", model="atento-en-pt", **({"text": text} if text else {}))
         offer = seen.page.locator("#offer")
@@ -417,8 +403,7 @@ def test_hostile_texts_motion_and_portuguese(browser: Any, studio: Served) -> No
     seen = StudioPage(browser, studio, reduced_motion="reduce").go("one", model="en-pt", text=HOSTILE, target=HOSTILE)
     assert seen.problem == "" and seen.page.locator(".river b, .river img, .line b, #screen script").count() == 0
     assert seen.page.title() != "1" and seen.complaints == []
-    moves = seen.page.evaluate("getComputedStyle(document.querySelector('.river .fan .ray')).animationName")
-    assert moves == "none"
+    assert seen.page.evaluate("getComputedStyle(document.querySelector('.river .fan .ray')).animationName") == "none"
     seen.go("one", model="en-pt", language="pt-BR", part="end")
     assert seen.page.locator("h1").text_content() == "Uma frase"
     assert "o que ele diz" in str(seen.page.locator(".river").text_content())

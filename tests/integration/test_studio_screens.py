@@ -117,8 +117,7 @@ def test_positions_are_those_of_the_models_own_module(browser: Any, studio: Serv
     seen.go("positions", model="t5", p_length=20)
     _, _, curves = seen.table(1)
     (bias,) = atento.load(studio.folders["t5"]).network.stack.positions.schemes
-    expected = bias.at(torch.arange(-19, 20)).detach().numpy()
-    assert np.abs(curves.T - expected).max() < 1e-5
+    assert np.abs(curves.T - bias.at(torch.arange(-19, 20)).detach().numpy()).max() < 1e-5
     seen.go("positions", model="llama", p_length=20)
     _, _, matrix = seen.table(0)
     (rotary,) = atento.load(studio.folders["llama"]).network.stack.positions.schemes

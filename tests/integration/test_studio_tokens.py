@@ -82,8 +82,7 @@ def test_a_tokenizer_without_a_model_closes_the_other_screens_with_the_reason(br
     seen.page.locator("[data-screen=heads].off").wait_for()
     assert "config.json" in str(seen.page.locator("[data-screen=heads]").get_attribute("title"))
     seen.page.locator("[data-screen=heads]").click(force=True)
-    assert "config.json" in seen.wait().problem
-    assert seen.go("heads", model="lm").problem == ""
+    assert "config.json" in seen.wait().problem and seen.go("heads", model="lm").problem == ""
 
 
 def test_a_token_that_is_pointed_at_lights_up_in_every_column(browser: Any, pieces: Served) -> None:
@@ -105,8 +104,7 @@ def test_the_merges_of_a_word_are_replayed_in_their_order(browser: Any, pieces: 
     parts, frames = ["▁", *"sees"], [["▁", *"sees"]]
     while pairs := [pair for pair in pairwise(parts) if pair in merges]:  # the plain algorithm
         at = list(pairwise(parts)).index(min(pairs, key=merges.index))
-        parts = [*parts[:at], parts[at] + parts[at + 1], *parts[at + 2 :]]
-        frames.append(parts)
+        frames.append([*parts[:at], parts[at] + parts[at + 1], *parts[at + 2 :]])
     steps = seen.page.locator(".steps li")
     texts = "all => all.map(one => [...one.querySelectorAll('span')].map(chip => chip.textContent))"
     assert steps.evaluate_all(texts) == frames

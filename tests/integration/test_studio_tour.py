@@ -19,8 +19,7 @@ PACKAGE = Path(atento.__file__).parents[1]
 
 
 def test_with_nothing_given_it_opens_on_the_small_models(small: Served) -> None:
-    names = small.get("/studio/api/about").json()["models"]
-    assert names == list(shipped_models())
+    assert small.get("/studio/api/about").json()["models"] == list(shipped_models())
     assert small.post("/studio/api/card", {"model": "micro-world-lm"}).json()["verbs"][0] == "generate"
 
 
@@ -127,8 +126,7 @@ def test_a_chapter_is_printed_on_one_page(browser: Any, small: Served) -> None:
     seen = StudioPage(browser, small, color_scheme="dark", fresh=True)
     for chapter in (2, 3, 8):
         seen.go("tour", chapter=chapter)
-        file = seen.page.pdf(prefer_css_page_size=True)
-        assert len(re.findall(rb"/Type ?/Page\b", file)) == 1, chapter
+        assert len(re.findall(rb"/Type ?/Page\b", seen.page.pdf(prefer_css_page_size=True))) == 1, chapter
     seen.page.set_viewport_size({"width": 680, "height": 900})
     seen.page.emulate_media(media="print", color_scheme="dark")
     hidden = seen.page.locator(".bar, .rail, .strip, .controls, #try, #check, .equivalent")

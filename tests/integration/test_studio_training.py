@@ -73,9 +73,7 @@ def shows(seen: StudioPage, text: str, seconds: float = 60) -> None:
     seen.page.locator(".flags li", has_text=text).wait_for(timeout=1000 * seconds)
 
 
-def test_a_training_is_watched_while_it_runs_is_killed_and_goes_on(
-    browser: Any, server: ForkServer, tmp_path: Path
-) -> None:
+def test_a_training_is_watched_is_killed_and_goes_on(browser: Any, server: ForkServer, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
     with served([str(runs)], command="studio") as running:
@@ -204,7 +202,7 @@ def curve(change: dict[str, Any] | None, name: str = "train.loss") -> list[list[
     return list(change["curves"].get(name, []))
 
 
-def test_changes_are_what_is_new_and_long_curves_are_thinned(tmp_path: Path) -> None:
+def test_changes_are_what_is_new_and_thinning_keeps_what_stands_out(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", 3)
     curves = RunCurves(run)
     first = curves.changes(Mark())
@@ -233,9 +231,6 @@ def test_changes_are_what_is_new_and_long_curves_are_thinned(tmp_path: Path) -> 
             shown = ([] if change["reset"] else shown) + [value for _, value, _ in curve(change)]
             mark = Mark.read(change["mark"])
             assert len(shown) <= MOST_POINTS and mark.points >= len(shown)
-
-
-def test_thinning_keeps_the_ends_and_what_stands_out() -> None:
     values = np.sin(np.arange(100_000) / 7.0)
     values[50_000], values[70_001] = 9.0, -9.0
     kept = thinned(values, 100)
@@ -304,16 +299,15 @@ def test_the_stream_beats_tells_an_error_once_and_ends_with_the_service(monkeypa
     assert events == [first, {"error": "the process ended"}, {"error": None}, {"errors": {"a": "gone"}}]
 
 
-def test_of_a_long_journal_one_in_so_many_lines_of_training_is_read(
+def test_of_a_long_journal_few_lines_are_read_and_reading_on_costs_what_is_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = write_run(tmp_path / "a", 400)
-    with (run / "metrics.jsonl").open("a") as file:
-        file.write('{"event": "train", "step": 401, "loss": 0.25}\n{"event": "end", "step": 401}\n{"event": "tra')
+    append(run, '{"event": "train", "step": 401, "loss": 0.25}\n{"event": "end", "step": 401}\n{"event": "tra')
     size = (run / "metrics.jsonl").stat().st_size
     monkeypatch.setattr("atento_serve.studio.run_curves._WHOLE", size // 8)
     monkeypatch.setattr("atento_serve.studio.run_curves._BLOCK", size // 3)
-    curves, shown = RunCurves(run), dict[str, list[list[float]]]()
+    curves = RunCurves(run)
     change: Any = curves.changes(Mark())
     shown = change["curves"]
     assert change["every"] == 9 and change["step"] == 401 and change["ended"] and change["damaged"] == 0
@@ -326,9 +320,6 @@ def test_of_a_long_journal_one_in_so_many_lines_of_training_is_read(
     news: Any = curves.changes(Mark.read(change["mark"]))
     assert [point[:2] for point in news["curves"]["train.loss"]] == [[402, 0.5]]
     assert not news["reset"] and news["every"] == 9 and news["damaged"] == 0
-
-
-def test_reading_on_costs_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, taken = write_run(tmp_path / "a", 400), list[bytes]()
     curves = RunCurves(run)
     take: Callable[..., None] = curves._take

@@ -93,8 +93,7 @@ def test_tags_have_the_line_of_their_word(tmp_path: Path) -> None:
     folder = atento.train(settings, out=tmp_path / "run", threads=1).folder
     (found,) = suspect(folder, folds=3, top=1, threads=1)
     assert (found.given, found.likely, found.word, found.number) == ("B-PER", "B-LOC", words[place], place + 1)
-    lines = text.split("\n")
-    assert lines[found.line - 1] == f"{words[place]} B-PER" and found.source == "names.conll"
+    assert text.split("\n")[found.line - 1] == f"{words[place]} B-PER" and found.source == "names.conll"
     assert found.text == " ".join(words) and found.pair == ""
     pool = ["Rui Costa mora em Évora .", "📖 !", "Ana viu Ana"]
     suggested = suggest(folder, pool, top=2)

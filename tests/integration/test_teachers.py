@@ -26,14 +26,8 @@ TRAINING = {"steps": 4, "batch_tokens": 6, "precision": "float32", "log_every": 
 
 
 def recipe(task: str = "classification", **keys: Any) -> dict[str, Any]:
-    given = {
-        "task": task,
-        "data": {"train": {"memory": "train"}},
-        "tokenizer": {"kind": "word", "vocab_size": 50},
-        "network": NETWORK,
-        "training": TRAINING | keys.pop("training", {}),
-    }
-    return given | keys
+    given = {"task": task, "data": {"train": {"memory": "train"}}, "tokenizer": {"kind": "word", "vocab_size": 50}}
+    return given | {"network": NETWORK} | keys | {"training": TRAINING | keys.get("training", {})}
 
 
 def trained(given: dict[str, Any], data: list[Any], out: Path) -> Path:
@@ -143,8 +137,7 @@ PAIRS = [("the apple", "an apple"), ("the saw", "a saw"), ("the file", "a file")
 
 def loss_of_one_update(given: dict[str, Any], data: list[Any], out: Path) -> tuple[float, float]:
     """The loss and the negative log-likelihood of an update that changes the weights by nothing."""
-    run = trained(given | {"training": given["training"] | ONCE}, data, out)
-    (event,) = events(run, "train")
+    (event,) = events(trained(given | {"training": given["training"] | ONCE}, data, out), "train")
     return event["loss"], event["nll"]
 
 
@@ -180,13 +173,6 @@ def test_tags_sets_numbers_and_vectors_are_learned(tmp_path: Path) -> None:
         if task == "regression":  # its loss is in units of the spread of its numbers
             soft /= atento.load(tmp_path / f"{task}-taught").network.config.heads[0].spread ** 2
         assert taught[0] == pytest.approx(alone[0] / 2 + float(soft) / 2, rel=1e-4) and taught[1] == alone[1], task
-
-
-def test_a_teacher_that_reads_less_says_so_in_the_log(tmp_path: Path) -> None:
-    teacher = recipe(tokenizer={"kind": "byte"}, data={"train": {"memory": "train"}, "max_len": 12})
-    short = trained(teacher, TEXTS, tmp_path / "short")
-    run = trained(recipe(teacher=str(short), training=ONCE), TEXTS, tmp_path / "run")
-    assert f"warning: teacher {short}: 12 of 12 texts cut to 12 tokens" in (run / "train.log").read_text()
 
 
 def test_the_sources_of_a_mixture_have_their_own_records(teachers: list[Path], tmp_path: Path) -> None:
@@ -236,21 +222,13 @@ def test_teachers_of_other_tokens_tasks_and_widths_are_refused(teachers: list[Pa
     narrow = masked | {"network": NETWORK | {"max_len": 8, "positions": {"kind": "learned"}}}
     model = trained(narrow, texts, tmp_path / "model")
     vectors = recipe("embedding", network=NETWORK | {"d_model": 8})
+    both = recipe(objective=["labels", "masked"]) | {"tokenizer": {"kind": "character"}}
+    none = "it was trained for classification, and has no tokens to teach a recipe for"
     for given, data, teacher, said in (
         (masked | {"tokenizer": {"kind": "byte"}}, texts, model, "it has another vocabulary; with `tokenizer.path`"),
-        (
-            masked,
-            texts,
-            teachers[0],
-            "it was trained for classification, and has no tokens to teach a recipe for masked-language-modeling",
-        ),
+        (masked, texts, teachers[0], f"{none} masked-language-modeling"),
         (masked, texts, model, "it reads at most 8 tokens: got `data.max_len` 256"),
-        (
-            recipe(objective=["labels", "masked"]) | {"tokenizer": {"kind": "character"}},
-            TEXTS,
-            teachers[0],
-            "it was trained for classification, and has no tokens to teach a recipe for classification",
-        ),
+        (both, TEXTS, teachers[0], f"{none} classification"),
         (vectors, PAIRS, model, "its vectors have 16 numbers, and those of the network 8"),
     ):
         with pytest.raises(RecipeError, match=re.escape(f"teacher {teacher}: {said}")):
@@ -299,9 +277,15 @@ def test_a_teacher_of_tokens_reads_none_of_the_stored_vectors(tmp_path: Path) ->
     assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0] > 1e-4
 
 
-def test_a_branch_may_have_another_teacher(teachers: list[Path], tmp_path: Path) -> None:
+def test_a_branch_may_have_another_teacher_and_one_that_reads_less_says_so(
+    teachers: list[Path], tmp_path: Path
+) -> None:
     given = recipe(training={"checkpoint_every": 2})
     trained(given, TEXTS, tmp_path / "begun")
     taught = given | {"teacher": str(teachers[0])}
     done = atento.train(taught, data={"train": TEXTS}, from_=f"{tmp_path / 'begun'}@2", out=tmp_path / "on", threads=1)
     assert done.step == 4 and "outputs for 12 records" in (tmp_path / "on" / "train.log").read_text()
+    teacher = recipe(tokenizer={"kind": "byte"}, data={"train": {"memory": "train"}, "max_len": 12})
+    short = trained(teacher, TEXTS, tmp_path / "short")
+    run = trained(recipe(teacher=str(short), training=ONCE), TEXTS, tmp_path / "run")
+    assert f"warning: teacher {short}: 12 of 12 texts cut to 12 tokens" in (run / "train.log").read_text()

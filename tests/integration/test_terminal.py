@@ -148,8 +148,7 @@ def test_help_keeps_its_colours(here: Path) -> None:
 
 
 def test_files_and_pipes_get_text_as_it_is(here: Path) -> None:
-    commands = [["classify", "model", "file.txt"], ["classify", EVIL, "file.txt"]]
-    file = str(written(here, commands))
+    file = str(written(here, [["classify", "model", "file.txt"], ["classify", EVIL, "file.txt"]]))
     done = fork_server().run(cwd=here, test="test_terminal:run_all", commands=file)
     assert done.status == 0, done
     labels = done.stdout.partition("\x1eend\n")[0].splitlines()
@@ -194,6 +193,5 @@ def test_ordinary_text_is_shown_as_it_is(text: str) -> None:
 
 
 def test_every_control_character_is_escaped_and_json_stays_json() -> None:
-    every = "".join(map(chr, range(0x110000)))
-    assert not controls(printable(every))
+    assert not controls(printable("".join(map(chr, range(0x110000)))))
     assert json.loads(printable(json.dumps(EVIL, ensure_ascii=False))) == EVIL

@@ -37,6 +37,7 @@ TOPICS = [(a, b) for a in NOUNS for b in NOUNS if a < b]
 TEXTS = [FRAMES[(n * 7 + k) % 4].format(*topic) for n, topic in enumerate(TOPICS) for k in range(2)]
 # the same nouns in two other frames than those of training; the frame says nothing
 PLANTED = [(FRAMES[(n * 7 + 2) % 4].format(*t), FRAMES[(n * 7 + 3) % 4].format(*t)) for n, t in enumerate(TOPICS)][::2]
+MEMORY = {"memory": "train"}
 PORTUGUESE = ["o gato dorme na ação", "a canção é do coração", "não há refeição", "o avião e a estação"] * 6
 
 
@@ -74,13 +75,10 @@ def test_a_run_in_two_parts_is_the_same_run(objective: str, tmp_path: Path) -> N
 
 def own(folder: Path, **changes: Any) -> dict[str, Any]:
     """A recipe that gives a model another tokenizer and goes on with masked language modelling."""
-    return {
-        "task": "masked-language-modeling",
-        "init": {"model": str(folder), "tokenizer": "own"} | changes.pop("init", {}),
-        "tokenizer": {"kind": "wordpiece", "vocab_size": 90},
-        "data": {"train": {"memory": "train"}},
-        "training": {"steps": 4, "batch_tokens": 16, "warmup": 1, "learning_rate": 1e-3, "precision": "float32"},
-    } | changes
+    training = {"steps": 4, "batch_tokens": 16, "warmup": 1, "learning_rate": 1e-3, "precision": "float32"}
+    given = {"task": "masked-language-modeling", "data": {"train": MEMORY}, "training": training}
+    init = {"model": str(folder), "tokenizer": "own"} | changes.pop("init", {})
+    return given | {"init": init, "tokenizer": {"kind": "wordpiece", "vocab_size": 90}} | changes
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +119,8 @@ def test_rows_of_a_new_vocabulary_are_means_of_old_rows(folders: dict[str, Path]
             expected = old_rows[ids or old.ordinary_ids].mean(dim=0)
             torch.testing.assert_close(rows[token], expected, rtol=0, atol=1e-6, msg=piece)
     assert kinds["averaged"] > 10 and kinds["copied"] > 10
-    assert lines == [
-        f"vocabulary: {new.vocab_size} rows in place of {old.vocab_size}: {kinds['copied']} copied, "
-        f"{kinds['averaged']} averaged, {kinds['new']} new (the mean of all)"
-    ]
+    counts = f"{kinds['copied']} copied, {kinds['averaged']} averaged, {kinds['new']} new (the mean of all)"
+    assert lines == [f"vocabulary: {new.vocab_size} rows in place of {old.vocab_size}: {counts}"]
     for role, text in new.specials.roles.items():
         assert torch.equal(table[new.specials.ids[text]], before[old.specials.id(role)])
     for name in files.weights.keys() - {"embedding.weight", "heads.vocabulary.output.bias"}:
@@ -157,17 +153,14 @@ def test_a_model_with_another_tokenizer_is_exported(name: str, folders: dict[str
     assert model.tokenizer.kind == "wordpiece" and model.network.config.vocab_size == model.tokenizer.vocab_size < 100
     saved = model.save(tmp_path / "saved", layout="huggingface")
     theirs = transformers.AutoModel.from_pretrained(saved).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(saved)
-    encoded = tokenizer("o gato dorme", return_tensors="pt")
+    encoded = transformers.AutoTokenizer.from_pretrained(saved)("o gato dorme", return_tensors="pt")
     with torch.no_grad():
         vectors = theirs(**encoded).last_hidden_state[0].numpy()
     ours = model.features("o gato dorme")
     np.testing.assert_allclose(np.asarray(ours)[-len(vectors) :], vectors[-len(ours) :], atol=1e-5)
 
 
-def test_the_next_run_keeps_the_tokenizer_and_tsdae_brings_its_decoder(
-    folders: dict[str, Path], server: ForkServer, tmp_path: Path
-) -> None:
+def test_the_next_run_keeps_the_tokenizer(folders: dict[str, Path], server: ForkServer, tmp_path: Path) -> None:
     """New vocabulary, then TSDAE on the command line from a text file, then use; the first encoder had no decoder."""
     atento.train(own(folders["bert"]), data={"train": PORTUGUESE}, out=tmp_path / "pieces", threads=1)
     (tmp_path / "texts.txt").write_text("\n".join(PORTUGUESE) + "\nsó\n", encoding="utf-8")
@@ -177,16 +170,14 @@ def test_the_next_run_keeps_the_tokenizer_and_tsdae_brings_its_decoder(
     written["data"]["valid"] = {"file": "valid.tsv", "text": "text", "pair": "pair", "score": "score"}
     written["training"] = {"steps": 2, "batch_tokens": 8, "warmup": 1, "learning_rate": 1e-3}
     (tmp_path / "r.yaml").write_text(json.dumps(written), encoding="utf-8")
-    done = server.run("config", "check", "r.yaml", cwd=tmp_path)
-    assert done.stdout == "ok\n"
+    assert server.run("config", "check", "r.yaml", cwd=tmp_path).stdout == "ok\n"
     done = server.run("data", "peek", "r.yaml", cwd=tmp_path)
     assert done.status == 0 and "target_ids" in done.stdout, done.stderr
     done = server.run("train", "r.yaml", "--threads", "1", cwd=tmp_path)
     assert done.status == 0, done.stderr
     assert "1 of 25 texts are one word, which is never deleted" in done.stderr and "cosine-spearman" in done.stderr
     weights = tensors(last(tmp_path / "runs" / "r") / "model.safetensors")
-    layers = {name.split(".")[3] for name in weights if name.startswith("heads.reconstruction.layers.")}
-    assert layers == {"0", "1"}
+    assert {name.split(".")[3] for name in weights if name.startswith("heads.reconstruction.layers.")} == {"0", "1"}
     model = atento.load(tmp_path / "runs" / "r")
     assert model.tokenizer.fingerprint == atento.load(tmp_path / "pieces").tokenizer.fingerprint
     assert model.embed(["o gato"]).shape == (1, model.network.config.d_model)
@@ -199,12 +190,7 @@ def test_the_next_run_keeps_the_tokenizer_and_tsdae_brings_its_decoder(
         (TEXTS, "simcse", {"training": TRAINING | {"steps": 1, "batch_tokens": 1}}, "a batch of one text has nothing"),
         (TEXTS[:1], "simcse", {}, "there is one text alone, and nothing to contrast it with"),
         ([("a b", "c d")], "simcse", {}, r"data\['train'\]\[0\]: give texts, or dicts .*: got tuple of 2"),
-        (
-            TEXTS,
-            "simcse",
-            {"data": {"train": {"memory": "train"}, "held_out": 2}},
-            "texts without a pair to score: .* 2",
-        ),
+        (TEXTS, "simcse", {"data": {"train": MEMORY, "held_out": 2}}, "texts without a pair to score: .* 2"),
         (["um", "dois", "três"], "tsdae", {}, "every text is one word, of which objective tsdae can delete none"),
         (TEXTS, "tsdae", {"embedding": {"pooling": "first+mean"}}, "as wide as the layers, 32 numbers: .* of 64"),
         (TEXTS, {"kind": "tsdae", "deletion": 1}, {}, r"`deletion` must lie in \[0, 1\): got 1"),
@@ -221,13 +207,15 @@ def test_what_teaches_no_vectors_is_one_sentence(
     assert "\n" not in str(error.value)
 
 
-def test_windows_and_pairs_are_refused_before_any_reading(tmp_path: Path) -> None:
+def test_windows_pairs_and_own_without_a_model_are_refused_before_any_reading(tmp_path: Path) -> None:
     windows = recipe("tsdae", data={"train": {"memory": "train"}, "windows": "mean"})
     with pytest.raises(AtentoError, match=r"from one vector .*: got `data.windows` mean"):
         atento.train(windows, data={"train": TEXTS}, out=tmp_path / "run")
     pairs = recipe("simcse", data={"train": {"file": "no.tsv", "text": "text", "pair": "pair"}})
     with pytest.raises(AtentoError, match=r"has a `pair`, and this task reads texts: .*; so does every objective"):
         atento.train(pairs, out=tmp_path / "run")
+    with pytest.raises(AtentoError, match=r"init\.model is missing"):
+        atento.train(own(tmp_path) | {"init": {"tokenizer": "own"}}, data={"train": PORTUGUESE}, out=tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -247,19 +235,10 @@ def test_a_tokenizer_that_cannot_be_exchanged_is_one_sentence(
     written = {key: value for key, value in own(folders[name], **changes).items() if value is not None}
     with pytest.raises(AtentoError, match=message) as error:
         atento.train(written, data={"train": PORTUGUESE}, out=tmp_path / "run", threads=1)
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert "\n" not in str(error.value) and not (tmp_path / "run" / "checkpoints").exists()
 
 
-def test_own_without_a_model_is_no_choice(tmp_path: Path) -> None:
-    with pytest.raises(AtentoError, match=r"init\.model is missing"):
-        atento.train(own(tmp_path) | {"init": {"tokenizer": "own"}}, data={"train": PORTUGUESE}, out=tmp_path / "run")
-
-
-def test_embeddings_that_are_not_trained_are_warned_of(
-    folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_embeddings_that_are_not_trained_are_warned_of(folders: dict[str, Path], tmp_path: Path, capsys: Any) -> None:
     atento.train(own(folders["bert"], init={"train": "bias"}), data={"train": PORTUGUESE}, out=tmp_path / "run")
     said = capsys.readouterr().err
-    assert "`init.train` bias leaves the embeddings of new pieces as they begin" in said
-    assert "no effect" not in said
+    assert "`init.train` bias leaves the embeddings of new pieces as they begin" in said and "no effect" not in said

@@ -18,6 +18,7 @@ from atento.base.errors import CheckpointError, TrainingError
 from atento.data.batches.planning import PlannedBatches
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.writer import CheckpointWriter
+from atento.training.journal import read_journal
 from atento.training.optimizer import Optimizer
 from atento.training.step import Updater
 from failing import fails
@@ -31,17 +32,8 @@ RECIPE: dict[str, Any] = {
     "data": {"train": {"world": "train", "count": 60}, "valid": {"world": "valid", "count": 4}},
     "tokenizer": {"kind": "character"},
     "network": {"d_model": 8, "d_ff": 16, "n_heads": 2, "n_layers": 1, "norm": "pre", "dropout": 0.1},
-    "training": {
-        "steps": 12,
-        "batch_tokens": 300,
-        "warmup": 2,
-        "learning_rate": 5e-3,
-        "precision": "float32",
-        "validate_every": 6,
-        "checkpoint_every": 4,
-        "log_every": 1,
-        "keep": 9,
-    },
+    "training": {"steps": 12, "batch_tokens": 300, "warmup": 2, "learning_rate": 5e-3, "precision": "float32"}
+    | {"validate_every": 6, "checkpoint_every": 4, "log_every": 1, "keep": 9},
     "decoding": {"beam": 1, "max_new_tokens": 2},
     "metrics": [],
 }
@@ -80,9 +72,7 @@ def test_a_run_of_any_engine_resumes_bit_for_bit(tmp_path: Path, engine: dict[st
 
 
 @pytest.mark.parametrize(("schedule", "said"), [("linear", 1), ("inverse-sqrt", 0), ("wsd", 0)])
-def test_more_steps_that_change_the_schedule_are_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], schedule: str, said: int
-) -> None:
+def test_more_steps_that_change_the_schedule_are_said(tmp_path: Path, capsys: Any, schedule: str, said: int) -> None:
     """Half way through: a linear decrease becomes slower; wsd with a decay of the last quarter is still stable."""
     train(tmp_path / "run", "1/2", schedule=schedule, decay=0.25)
     capsys.readouterr()
@@ -127,17 +117,23 @@ def spoil(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> None:
     def part_gradients(self: Updater, part: Any, call: Any, scales: Any) -> Any:
         sums, gradients = real(self, part, call, scales)
         if call.step in steps:
-            names = list(self.parameters)
-            gradients[names.index("embedding.weight")].fill_(float("nan"))  # type: ignore[union-attr]
+            gradients[list(self.parameters).index("embedding.weight")].fill_(float("nan"))  # type: ignore[union-attr]
         return sums, gradients
 
     monkeypatch.setattr(Updater, "_part_gradients", part_gradients)
 
 
-def test_n3_stop_names_the_step_and_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_n3_stop_and_rewind_keep_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, {7})
-    fails(TrainingError, r"step 7: the gradient is not finite .* embedding\.weight\.", train, tmp_path / "run")
-    assert last(tmp_path / "run").name == "step-00000006"
+    fails(TrainingError, r"step 7: the gradient is not finite .* embedding\.weight\.", train, tmp_path / "stopped")
+    assert last(tmp_path / "stopped").name == "step-00000006"
+    run = train(tmp_path / "run", non_finite="rewind", validate_every=7, checkpoint_every=4)
+    (event,) = events(run, "skip")
+    assert (event["step"], event["rewound_to"]) == (7, 4)
+    four, seven = (run / "checkpoints" / f"step-0000000{step}" for step in (4, 7))
+    assert tensors(four / "model.safetensors") == tensors(seven / "model.safetensors")
+    spoil(monkeypatch, {2})
+    fails(TrainingError, r"step 2: .* no checkpoint yet to rewind to", train, tmp_path / "early", non_finite="rewind")
 
 
 def test_n3_a_skipped_update_changes_nothing_and_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,18 +157,8 @@ def test_n3_more_than_a_thousandth_of_the_updates_is_refused(tmp_path: Path, mon
         train(tmp_path / "more", non_finite="skip", steps=20_000)
 
 
-def test_n3_rewound_weights_are_the_last_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoil(monkeypatch, {7})
-    run = train(tmp_path / "run", non_finite="rewind", validate_every=7, checkpoint_every=4)
-    (event,) = events(run, "skip")
-    assert (event["step"], event["rewound_to"]) == (7, 4)
-    four, seven = (run / "checkpoints" / f"step-0000000{step}" for step in (4, 7))
-    assert tensors(four / "model.safetensors") == tensors(seven / "model.safetensors")
-    spoil(monkeypatch, {2})
-    fails(TrainingError, r"step 2: .* no checkpoint yet to rewind to", train, tmp_path / "early", non_finite="rewind")
-
-
-FAULTS: list[Callable[[], BaseException]] = [
+Fault = Callable[[], BaseException]
+FAULTS: list[Fault] = [
     lambda: torch.OutOfMemoryError("CUDA out of memory."),
     lambda: RuntimeError("[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allocate memory"),
 ]
@@ -182,22 +168,15 @@ FAULTS: list[Callable[[], BaseException]] = [
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("where", ["_part_gradients", "optimizer"])
 def test_n4_without_memory_the_same_update_is_computed_in_more_pieces(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    fault: Callable[[], BaseException],
-    where: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: Fault, where: str
 ) -> None:
     """The fifth update fails while it is in one piece: one warning, the curve of the run without the fault."""
-    recipe = RECIPE | {"network": RECIPE["network"] | {"dropout": 0.0}}
-    monkeypatch.setitem(RECIPE, "network", recipe["network"])
+    monkeypatch.setitem(RECIPE, "network", RECIPE["network"] | {"dropout": 0.0})
     plain = train(tmp_path / "plain")
     capsys.readouterr()
     owner: Any = Updater if where == "_part_gradients" else torch.optim.AdamW
     name = where if where == "_part_gradients" else "step"
-    real, asked = getattr(owner, name), []
-    pieces: dict[int, int] = {}
-    parts = PlannedBatches.parts
+    real, asked, pieces, parts = getattr(owner, name), [], dict[int, int](), PlannedBatches.parts
 
     def counted(self: PlannedBatches, update: int, micro_batches: int = 1, *ours: Any) -> Any:
         pieces[update] = micro_batches
@@ -218,7 +197,7 @@ def test_n4_without_memory_the_same_update_is_computed_in_more_pieces(
     assert json.loads((last(run) / "state.json").read_text(encoding="utf-8"))["splits"] == 2
 
 
-def test_n4_an_optimizer_that_fails_half_way_is_not_repeated() -> None:
+def test_n4_half_a_change_and_other_failures_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Muon changes matrix after matrix: if the second has no memory, the first has changed already."""
     first, second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
     optimizer = Optimizer.__new__(Optimizer)
@@ -233,8 +212,6 @@ def test_n4_an_optimizer_that_fails_half_way_is_not_repeated() -> None:
     first.weight.grad = torch.ones(4, 4)
     fails(TrainingError, "failed while it changed the weights", optimizer.step, 0.1)
 
-
-def test_n4_another_failure_is_no_lack_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(self: Updater, part: Any, call: Any, scales: Any) -> Any:
         raise RuntimeError("shapes cannot be multiplied")
 
@@ -273,15 +250,8 @@ def test_checkpoints_written_beside_the_steps_are_bit_equal(tmp_path: Path, monk
         for file in ("model.safetensors", "optimizer.safetensors", "config.json"):
             here, there = (path / "checkpoints" / name / file for path in (run, whole))
             assert here.read_bytes() == there.read_bytes()
-    kinds = [
-        [
-            (event["event"], event["step"])
-            for event in map(json.loads, (path / "metrics.jsonl").read_text().splitlines())
-        ]
-        for path in (run, whole)
-    ]
-    assert kinds[0] == kinds[1]
-    assert differences(run, whole) == []
+    kinds = [[(one["event"], one["step"]) for one in read_journal(path / "metrics.jsonl")] for path in (run, whole)]
+    assert kinds[0] == kinds[1] and differences(run, whole) == []
 
 
 @pytest.mark.parametrize("share", [0.5, 1e9])
@@ -329,9 +299,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_training(tmp_path: Path, monk
     assert load_checkpoint(last(train(tmp_path / "run", steps=12, validate_every=5000))).step == 12
 
 
-def test_a_run_folder_that_is_moved_away_stops_training_and_is_resumed_when_it_is_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_moved_away_stops_and_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints went on into a new folder that was no run, and a signal promised that it can be resumed."""
     run, away, update = tmp_path / "run", tmp_path / "away", Updater.update
 

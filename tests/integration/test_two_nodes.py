@@ -69,8 +69,7 @@ def agents(nodes: list[str], cwd: Path, *settings: str) -> "list[subprocess.Pope
 
 
 def test_a_run_on_two_nodes_has_the_bits_of_one_process(server: ForkServer, place: Path, nodes: list[str]) -> None:
-    started = agents(nodes, place, *EXACT)
-    for agent in started:
+    for agent in agents(nodes, place, *EXACT):
         _, stderr = agent.communicate(timeout=240)
         assert agent.returncode == 0, stderr
     train(server, 1, "--out", "alone", *EXACT, cwd=place)

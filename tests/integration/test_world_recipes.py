@@ -23,9 +23,7 @@ def test_each_recipe_has_its_labels_and_is_tested_on_held_out_combinations(label
 
 
 def test_a_tense_classifier_starts_from_a_masked_language_model(tmp_path: Path) -> None:
-    pretrained = atento.train("micro-world-mlm", SMALL, out=tmp_path / "mlm", threads=1)
-    given = SHORT | {"init": str(pretrained.folder)}
+    given = SHORT | {"init": str(atento.train("micro-world-mlm", SMALL, out=tmp_path / "mlm", threads=1).folder)}
     fine_tuned = atento.train("micro-world-tense", given, out=tmp_path / "tense", threads=1)
     assert fine_tuned.test is not None and 0 <= fine_tuned.test["accuracy"] <= 1
-    label = atento.load(fine_tuned.folder).classify("A menina vai abrir a porta.")
-    assert label.name in ("present", "past", "future")
+    assert atento.load(fine_tuned.folder).classify("A menina vai abrir a porta.").name in ("present", "past", "future")
