@@ -10,49 +10,36 @@ import transformers as hf
 import yaml
 from torch import Tensor, nn
 
-from released_folders import _spm
+from released_folders import _spm, randomised
 
 WIDTH, LAYERS, POSITIONS = 16, 3, 42
-HPARAMS: dict[str, Any] = {
-    "encoder_model": "XLM-RoBERTa",
-    "hidden_sizes": [24, 10],
-    "activations": "Tanh",
-    "final_activation": None,
-    "dropout": 0.1,
-}
+HPARAMS: dict[str, Any] = {"encoder_model": "XLM-RoBERTa", "hidden_sizes": [24, 10], "activations": "Tanh"}
+HPARAMS |= {"final_activation": None, "dropout": 0.1}
 REGRESSION = HPARAMS | {"class_identifier": "regression_metric", "pool": "avg", "layer": "mix"}
 UNIFIED = HPARAMS | {"class_identifier": "unified_metric", "sent_layer": "mix", "input_segments": ["mt", "src"]}
+_WORDS = {"word_level_training": True, "word_layer": 2}
 CASES = {
     "wmt22-comet-da": REGRESSION | {"layer_transformation": "sparsemax", "layer_norm": False},
     "sparsemax_patch": REGRESSION | {"layer_transformation": "sparsemax_patch", "layer_norm": True},
     "one layer": REGRESSION | {"layer": 2, "layer_norm": True, "pool": "max", "final_activation": "Sigmoid"},
     "wmt22-cometkiwi-da": UNIFIED | {"layer_transformation": "sparsemax", "layer_norm": True},
-    "words": UNIFIED
-    | {"layer_transformation": "softmax", "layer_norm": False, "word_level_training": True, "word_layer": 2},
+    "words": UNIFIED | {"layer_transformation": "softmax", "layer_norm": False, **_WORDS},
 }
-
-
-def _tokenizer(folder: Path) -> Any:
-    """A tokenizer of XLM-R's kind."""
-    _spm(folder, "sentencepiece.bpe", model_type="unigram")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "XLMRobertaTokenizer"}))
-    return hf.XLMRobertaTokenizerFast.from_pretrained(folder)
 
 
 @torch.no_grad()
 def write_comet(folder: Path, hparams: dict[str, Any]) -> tuple[Any, dict[str, Tensor]]:
     """A folder as COMET writes it, the encoder's files beside; returns the encoder of transformers and the head."""
     folder.mkdir(parents=True)
-    read = _tokenizer(folder)
+    _spm(folder, "sentencepiece.bpe", model_type="unigram")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "XLMRobertaTokenizer"}))
+    read = hf.XLMRobertaTokenizerFast.from_pretrained(folder)
     torch.manual_seed(3)
     sizes = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": 2, "intermediate_size": 24}
     config = hf.XLMRobertaConfig(
         vocab_size=len(read), type_vocab_size=1, max_position_embeddings=POSITIONS + 2, layer_norm_eps=1e-5, **sizes
     )
-    encoder = hf.XLMRobertaModel(config, add_pooling_layer=False).eval()
-    for parameter in encoder.parameters():
-        if parameter.dim() > 1:
-            parameter.normal_(std=0.5)
+    encoder = randomised(hf.XLMRobertaModel(config, add_pooling_layer=False).eval())
     unified = hparams["class_identifier"] == "unified_metric"
     widths = [WIDTH if unified else 6 * WIDTH, *hparams["hidden_sizes"], 1]
     head: dict[str, Tensor] = {}

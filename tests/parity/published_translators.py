@@ -5,17 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import sentencepiece
 import tokenizers
 import torch
 import transformers as hf
 from tokenizers import models, pre_tokenizers, trainers
 
 from atento.text.released.sentencepiece_families import MBART50_LANGUAGES
-from released_folders import _SEQ2SEQ, TEXTS, _spm
+from released_folders import _SEQ2SEQ, TEXTS, _marian_vocabulary, _scored, _spm, randomised
 from test_tokenizer_families import FAIRSEQ
 
 _IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
 _OLD = {"gradient_checkpointing": False, "add_bias_logits": False, "classif_dropout": 0.0, "max_length": 200}
 
 
@@ -40,9 +40,8 @@ def _nllb(folder: Path) -> Any:
     definition["post_processor"]["single"] = [*pieces[1:], pieces[0]]
     _write(folder, "tokenizer.json", definition)
     languages = [token["content"] for token in definition["added_tokens"] if "_" in token["content"]]
-    tokens = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "sep_token": "</s>"}
     mask = {"content": "<mask>", "lstrip": True, "normalized": True, "rstrip": False, "single_word": False}
-    tokens |= {"unk_token": "<unk>", "mask_token": mask}
+    tokens = _TOKENS | {"cls_token": "<s>", "mask_token": mask}
     _write(folder, "special_tokens_map.json", tokens | {"additional_special_tokens": languages})
     own = {"src_lang": None, "tgt_lang": None, "sp_model_kwargs": {}, "tokenizer_class": "NllbTokenizer"}
     _write(folder, "tokenizer_config.json", tokens | own | {"special_tokens_map_file": None, "tokenizer_file": None})
@@ -52,45 +51,35 @@ def _nllb(folder: Path) -> Any:
 
 def _m2m100(folder: Path) -> Any:
     """`vocab.json` with fewer pieces than ids, as there are eight made-up words behind the languages."""
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(_spm(folder, "sentencepiece.bpe")))
-    pieces = [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
+    pieces = [piece for piece, _ in _scored(_spm(folder, "sentencepiece.bpe"), 3)]
     _write(folder, "vocab.json", {piece: i for i, piece in enumerate([*FAIRSEQ, *pieces])})
     languages = [f"__{code}__" for code in hf.models.m2m_100.tokenization_m2m_100.FAIRSEQ_LANGUAGE_CODES["m2m100"]]
-    tokens = {"bos_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
-    _write(folder, "special_tokens_map.json", tokens | {"additional_special_tokens": languages})
+    _write(folder, "special_tokens_map.json", _TOKENS | {"additional_special_tokens": languages})
     settings = {"src_lang": None, "tgt_lang": None, "num_madeup_words": 8, "special_tokens_map_file": "m2m.json"}
-    _write(folder, "tokenizer_config.json", tokens | settings | {"tokenizer_class": "M2M100Tokenizer"})
+    _write(folder, "tokenizer_config.json", _TOKENS | settings | {"tokenizer_class": "M2M100Tokenizer"})
     size = len(FAIRSEQ) + len(pieces) + len(languages) + 8
-    return hf.M2M100ForConditionalGeneration(
-        hf.M2M100Config(vocab_size=size, scale_embedding=True, **_SEQ2SEQ, **_IDS, num_beams=5, early_stopping=True)
+    config = hf.M2M100Config(
+        vocab_size=size, scale_embedding=True, **_SEQ2SEQ, **_IDS, num_beams=5, early_stopping=True
     )
+    return hf.M2M100ForConditionalGeneration(config)
 
 
 def _mbart50(folder: Path) -> Any:
     """`sentencepiece.bpe.model` alone."""
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(_spm(folder, "sentencepiece.bpe")))
-    tokens = {"bos_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
-    tokens |= {"cls_token": "<s>", "mask_token": "<mask>"}
+    pieces = _scored(_spm(folder, "sentencepiece.bpe"))
+    tokens = _TOKENS | {"cls_token": "<s>", "mask_token": "<mask>"}
     _write(folder, "special_tokens_map.json", tokens | {"additional_special_tokens": list(MBART50_LANGUAGES)})
     settings = {"src_lang": None, "tgt_lang": None, "tokenizer_class": "MBart50Tokenizer"}
     _write(folder, "tokenizer_config.json", tokens | settings)
-    size = processor.get_piece_size() + 1 + len(MBART50_LANGUAGES) + 1
+    size = len(pieces) + 1 + len(MBART50_LANGUAGES) + 1
     config = hf.MBartConfig(vocab_size=size, **_SEQ2SEQ, **_IDS, scale_embedding=True, num_beams=5, **_OLD)
     return hf.MBartForConditionalGeneration(config)
 
 
 def _marian(folder: Path) -> Any:
     """`source.spm`, `target.spm` and one `vocab.json`, with the languages that outputs may have; padding is last."""
-    pieces = ["</s>", "<unk>"]
-    for side in ("source", "target"):
-        model = _spm(folder, side)
-        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-        pieces += [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
-        model.rename(folder / f"{side}.spm")
-    numbered = dict.fromkeys([*pieces, ">>por<<", ">>spa<<", "<pad>"])
-    _write(folder, "vocab.json", {piece: i for i, piece in enumerate(numbered)})
+    pad = len(_marian_vocabulary(folder, ">>por<<", ">>spa<<", "<pad>")) - 1
     _write(folder, "tokenizer_config.json", {"target_lang": "ROMANCE", "source_lang": "en"})
-    pad = len(numbered) - 1
     ids = {"eos_token_id": 0, "bos_token_id": 0, "pad_token_id": pad, "decoder_start_token_id": pad}
     old = {"num_beams": 4, "bad_words_ids": [[pad]], "normalize_embedding": False, "extra_pos_embeddings": pad + 1}
     config = hf.MarianConfig(vocab_size=pad + 1, scale_embedding=True, **_SEQ2SEQ, **ids)
@@ -99,13 +88,8 @@ def _marian(folder: Path) -> Any:
     return network
 
 
-PUBLISHED: dict[str, Callable[[Path], Any]] = {
-    "nllb": _nllb,
-    "m2m_100": _m2m100,
-    "mbart50": _mbart50,
-    "marian of languages": _marian,
-}
-
+PUBLISHED: dict[str, Callable[[Path], Any]] = {"nllb": _nllb, "m2m_100": _m2m100, "mbart50": _mbart50}
+PUBLISHED["marian of languages"] = _marian
 _AT_THE_END = {"nllb": 204, "m2m_100": 108, "mbart50": 53, "marian of languages": 3}  # rows of languages
 
 
@@ -114,10 +98,7 @@ def write_published(name: str, folder: Path) -> Path:
     """Write the folder of a layout, which its name says."""
     folder.mkdir(parents=True)
     torch.manual_seed(0)
-    network = PUBLISHED[name](folder).eval()
-    for key, parameter in network.named_parameters():
-        if parameter.dim() > 1 and "embed_positions" not in key:
-            parameter.normal_(std=0.5)
+    network = randomised(PUBLISHED[name](folder).eval(), but="embed_positions")
     # as in trained models, languages are not written inside of an output
     network.get_input_embeddings().weight[-_AT_THE_END.get(name, 1) :] *= 0.2
     network.save_pretrained(folder)

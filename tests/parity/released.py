@@ -17,74 +17,34 @@ _SMALL = {
     "intermediate_size": 24,
 }
 _QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-_BERT = _SMALL | _QUIET | {"max_position_embeddings": 20, "bos_token_id": 3, "eos_token_id": 4}
+_ENDS = {"bos_token_id": 3, "eos_token_id": 4}
+_BERT = _SMALL | _QUIET | _ENDS | {"max_position_embeddings": 20}
 _ROBERTA = _BERT | {"type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
-_GPT = {
-    "vocab_size": 37,
-    "n_positions": 20,
-    "n_embd": 16,
-    "n_layer": 3,
-    "n_head": 4,
-    "resid_pdrop": 0.0,
-    "embd_pdrop": 0.0,
-    "attn_pdrop": 0.0,
-    "bos_token_id": 3,
-    "eos_token_id": 4,
-    "pad_token_id": 0,
-}
-_LLAMA = _SMALL | {"num_key_value_heads": 2, "max_position_embeddings": 32, "bos_token_id": 3, "eos_token_id": 4}
+_GPT = {"vocab_size": 37, "n_positions": 20, "n_embd": 16, "n_layer": 3, "n_head": 4, "pad_token_id": 0} | _ENDS
+_GPT |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+_LLAMA = _SMALL | _ENDS | {"num_key_value_heads": 2, "max_position_embeddings": 32}
 _PADDED = _LLAMA | {"pad_token_id": 0}
-_T5 = {
-    "vocab_size": 37,
-    "d_model": 16,
-    "d_kv": 5,
-    "d_ff": 24,
-    "num_layers": 2,
-    "num_decoder_layers": 3,
-    "num_heads": 4,
-    "dropout_rate": 0.0,
-    "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 16,
-    "decoder_start_token_id": 0,
-}
+_T5 = {"vocab_size": 37, "d_model": 16, "d_kv": 5, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}
+_T5 |= {"dropout_rate": 0.0, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 16}
+_T5 |= {"decoder_start_token_id": 0}
 _LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5}
-_LLAMA31 = {  # of a head's rates some are kept, some slowed in part, some wholly
-    "rope_type": "llama3",
-    "rope_theta": 10000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 16,
-}
+_LLAMA31 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 16}
+_LLAMA31 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # some rates are kept, some slowed in part, some wholly
 _YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
+_LONG_YARN = _YARN | {"original_max_position_embeddings": 400}  # the turns that it leaves out divide the six pairs
+_SCALED_YARN = _YARN | {"beta_fast": 2.0, "mscale": 1.0, "mscale_all_dim": 0.4}
 _DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
-_LONGROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 10000.0,
-    "short_factor": [1.0, 1.1],
-    "long_factor": [1.5, 4.0],
-    "original_max_position_embeddings": 6,
-}
-_BART = {
-    "vocab_size": 37,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 3,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-    "max_position_embeddings": 20,
-    "dropout": 0.0,
-    "attention_dropout": 0.0,
-    "activation_dropout": 0.0,
-    "pad_token_id": 1,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 2,
-    "forced_eos_token_id": 2,
-}
+_LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 6}
+_LONGROPE |= {"short_factor": [1.0, 1.1], "long_factor": [1.5, 4.0]}
+_SHORT_ROPE = _LONGROPE | {"original_max_position_embeddings": 20, "attention_factor": 1.3}
+_BART = {"vocab_size": 37, "d_model": 16, "encoder_layers": 2, "decoder_layers": 3, "max_position_embeddings": 20}
+_BART |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4)
+_BART |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 24)
+_BART |= dict.fromkeys(("eos_token_id", "decoder_start_token_id", "forced_eos_token_id"), 2)
+_BART |= dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), 0.0)
+_BART |= {"pad_token_id": 1, "bos_token_id": 0}
 _MARIAN = _BART | {"scale_embedding": True, "activation_function": "swish", "decoder_start_token_id": 1}
+_OF_EACH_SIDE = _MARIAN | {"share_encoder_decoder_embeddings": False}
 _DISTILBERT = {
     "vocab_size": 37,
     "dim": 16,
@@ -92,120 +52,88 @@ _DISTILBERT = {
     "n_heads": 4,
     "n_layers": 3,
     "max_position_embeddings": 20,
-    "bos_token_id": 3,
-    "eos_token_id": 4,
-} | dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0)
+}
+_DISTILBERT |= _ENDS | dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0)
 _ELECTRA = _BERT | {"embedding_size": 8}
 _MPNET = _SMALL | _QUIET | {"max_position_embeddings": 20}
 _ALBERT = _BERT | {"embedding_size": 8, "classifier_dropout_prob": 0.0}
-_MODERNBERT = _SMALL | {
-    "num_hidden_layers": 4,
-    "local_attention": 4,
-    "max_position_embeddings": 20,
-    "pad_token_id": 0,
-    "bos_token_id": 3,
-    "eos_token_id": 4,
-    "cls_token_id": 3,
-    "sep_token_id": 4,
-}
+_MODERNBERT = _SMALL | _ENDS | {"num_hidden_layers": 4, "local_attention": 4, "max_position_embeddings": 20}
+_MODERNBERT |= {"pad_token_id": 0, "cls_token_id": 3, "sep_token_id": 4}
 _DEBERTA = _BERT | {
     "type_vocab_size": 0,
     "relative_attention": True,
     "max_relative_positions": -1,
     "position_buckets": 4,
-    "norm_rel_ebd": "layer_norm",
-    "share_att_key": True,
-    "pos_att_type": ["p2c", "c2p"],
-    "position_biased_input": False,
-    "pooler_hidden_size": 16,
 }
+_DEBERTA |= {"norm_rel_ebd": "layer_norm", "share_att_key": True, "pos_att_type": ["p2c", "c2p"]}
+_DEBERTA |= {"position_biased_input": False, "pooler_hidden_size": 16}
+_OLD_DEBERTA = _DEBERTA | {"position_buckets": -1, "max_relative_positions": 5, "position_biased_input": True}
+_OLD_DEBERTA |= {"norm_rel_ebd": "none", "type_vocab_size": 2, "pos_att_type": "p2c|c2p"}
 _TAGS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2}}
+_SEVERAL = {"num_labels": 3, "problem_type": "multi_label_classification"}
+# head -> how the name of its class ends, and its settings
+_HEADS: dict[str, tuple[str, dict[str, Any]]] = {
+    "pretraining": ("PreTraining", {}),
+    "masked": ("MaskedLM", {}),
+    "classification": ("SequenceClassification", {"num_labels": 3}),
+    "regression": ("SequenceClassification", {"num_labels": 1}),
+    "tagging": ("TokenClassification", _TAGS),
+    "answer": ("QuestionAnswering", {}),
+}
+# encoder -> how the names of its classes begin, its settings, and its heads; others are in the table below
+_ENCODERS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "bert": ("Bert", _BERT, "pretraining masked classification regression tagging answer"),
+    "roberta": ("Roberta", _ROBERTA, "masked classification tagging answer"),
+    "xlm-roberta": ("XLMRoberta", _ROBERTA, "masked"),
+    "camembert": ("Camembert", _ROBERTA, "masked classification tagging"),
+    "distilbert": ("DistilBert", _DISTILBERT, "masked classification tagging answer"),
+    "electra": ("Electra", _ELECTRA, "classification regression tagging answer"),
+    "mpnet": ("MPNet", _MPNET, "masked classification tagging answer"),
+    "albert": ("Albert", _ALBERT, "pretraining masked classification tagging answer"),
+    "modernbert": ("ModernBert", _MODERNBERT, "masked answer"),
+    "deberta-v2": ("DebertaV2", _DEBERTA, "masked regression tagging answer"),
+}
+Case = tuple[Callable[..., Any], Any]
 
 
-def _case(model: Any, settings: dict[str, Any], **changes: Any) -> tuple[Callable[..., Any], Any]:
+def _case(model: Any, settings: dict[str, Any], **changes: Any) -> Case:
     """Their class, and the configuration of its family."""
     return model, model.config_class(**settings | changes)
 
 
-CASES: dict[str, tuple[Callable[..., Any], Any]] = {
-    "bert": _case(hf.BertModel, _BERT),
+def _encoders() -> dict[str, Case]:
+    made = {}
+    for name, (start, settings, heads) in _ENCODERS.items():
+        made[name] = _case(getattr(hf, f"{start}Model"), settings)
+        for head in heads.split():
+            end, more = _HEADS[head]
+            made[f"{name} {head}"] = _case(getattr(hf, f"{start}For{end}"), settings, **more)
+    return made
+
+
+CASES: dict[str, Case] = _encoders() | {
     "bert without pooler": (lambda c: hf.BertModel(c, add_pooling_layer=False), hf.BertConfig(**_BERT)),
     "bert gelu_new": _case(hf.BertModel, _BERT, hidden_act="gelu_new"),
-    "bert pretraining": _case(hf.BertForPreTraining, _BERT),
-    "bert masked": _case(hf.BertForMaskedLM, _BERT),
     "bert next sentence": _case(hf.BertForNextSentencePrediction, _BERT),
-    "bert classification": _case(hf.BertForSequenceClassification, _BERT, num_labels=3),
-    "bert regression": _case(hf.BertForSequenceClassification, _BERT, num_labels=1),
-    "bert tagging": _case(hf.BertForTokenClassification, _BERT, **_TAGS),
-    "bert answer": _case(hf.BertForQuestionAnswering, _BERT),
-    "roberta": _case(hf.RobertaModel, _ROBERTA),
-    "roberta masked": _case(hf.RobertaForMaskedLM, _ROBERTA),
     "roberta classification": _case(hf.RobertaForSequenceClassification, _ROBERTA, num_labels=4),
-    "roberta tagging": _case(hf.RobertaForTokenClassification, _ROBERTA, **_TAGS),
-    "roberta answer": _case(hf.RobertaForQuestionAnswering, _ROBERTA),
-    "xlm-roberta": _case(hf.XLMRobertaModel, _ROBERTA),
-    "xlm-roberta masked": _case(hf.XLMRobertaForMaskedLM, _ROBERTA),
-    "camembert": _case(hf.CamembertModel, _ROBERTA),
-    "camembert masked": _case(hf.CamembertForMaskedLM, _ROBERTA),
     "camembert classification": _case(hf.CamembertForSequenceClassification, _ROBERTA, num_labels=4),
-    "camembert tagging": _case(hf.CamembertForTokenClassification, _ROBERTA, **_TAGS),
-    "distilbert": _case(hf.DistilBertModel, _DISTILBERT),
-    "distilbert masked": _case(hf.DistilBertForMaskedLM, _DISTILBERT),
-    "distilbert classification": _case(hf.DistilBertForSequenceClassification, _DISTILBERT, num_labels=3),
-    "distilbert, several labels": _case(
-        hf.DistilBertForSequenceClassification, _DISTILBERT, num_labels=3, problem_type="multi_label_classification"
-    ),
-    "distilbert tagging": _case(hf.DistilBertForTokenClassification, _DISTILBERT, **_TAGS),
-    "distilbert answer": _case(hf.DistilBertForQuestionAnswering, _DISTILBERT),
-    "electra": _case(hf.ElectraModel, _ELECTRA),
+    "distilbert, several labels": _case(hf.DistilBertForSequenceClassification, _DISTILBERT, **_SEVERAL),
     "electra discriminator": _case(hf.ElectraForPreTraining, _BERT, embedding_size=16),
     "electra generator": _case(hf.ElectraForMaskedLM, _ELECTRA),
-    "electra classification": _case(hf.ElectraForSequenceClassification, _ELECTRA, num_labels=3),
-    "electra regression": _case(hf.ElectraForSequenceClassification, _ELECTRA, num_labels=1),
-    "electra tagging": _case(hf.ElectraForTokenClassification, _ELECTRA, **_TAGS),
-    "electra answer": _case(hf.ElectraForQuestionAnswering, _ELECTRA),
-    "mpnet": _case(hf.MPNetModel, _MPNET),
-    "mpnet masked": _case(hf.MPNetForMaskedLM, _MPNET),
-    "mpnet classification": _case(hf.MPNetForSequenceClassification, _MPNET, num_labels=3),
-    "mpnet tagging": _case(hf.MPNetForTokenClassification, _MPNET, **_TAGS),
-    "mpnet answer": _case(hf.MPNetForQuestionAnswering, _MPNET),
-    "albert": _case(hf.AlbertModel, _ALBERT),
-    "albert pretraining": _case(hf.AlbertForPreTraining, _ALBERT),
-    "albert masked": _case(hf.AlbertForMaskedLM, _ALBERT),
-    "albert classification": _case(hf.AlbertForSequenceClassification, _ALBERT, num_labels=3),
-    "albert tagging": _case(hf.AlbertForTokenClassification, _ALBERT, **_TAGS),
-    "albert answer": _case(hf.AlbertForQuestionAnswering, _ALBERT),
-    "modernbert": _case(hf.ModernBertModel, _MODERNBERT),
     "modernbert, biases": _case(hf.ModernBertModel, _MODERNBERT, norm_bias=True, attention_bias=True, mlp_bias=True),
-    "modernbert masked": _case(hf.ModernBertForMaskedLM, _MODERNBERT),
     "modernbert classification": _case(
         hf.ModernBertForSequenceClassification, _MODERNBERT, num_labels=3, classifier_pooling="mean"
     ),
     "modernbert tagging": _case(hf.ModernBertForTokenClassification, _MODERNBERT, **_TAGS, classifier_bias=True),
-    "modernbert answer": _case(hf.ModernBertForQuestionAnswering, _MODERNBERT),
-    "deberta-v2": _case(hf.DebertaV2Model, _DEBERTA),
-    "deberta-v2, distances, learned positions, segments": _case(
-        hf.DebertaV2Model,
-        _DEBERTA,
-        position_buckets=-1,
-        max_relative_positions=5,
-        position_biased_input=True,
-        norm_rel_ebd="none",
-        type_vocab_size=2,
-        pos_att_type="p2c|c2p",
-    ),
+    "deberta-v2, distances, learned positions, segments": _case(hf.DebertaV2Model, _OLD_DEBERTA),
     "deberta-v2, absolute positions": _case(
         hf.DebertaV2Model, _DEBERTA, relative_attention=False, position_biased_input=True
     ),
     "deberta-v2, convolution": _case(hf.DebertaV2Model, _DEBERTA, conv_kernel_size=3, conv_act="gelu", conv_groups=2),
-    "deberta-v2 masked": _case(hf.DebertaV2ForMaskedLM, _DEBERTA),
     "deberta-v2 masked, not legacy": _case(hf.DebertaV2ForMaskedLM, _DEBERTA, legacy=False),
     "deberta-v2 classification": _case(
         hf.DebertaV2ForSequenceClassification, _DEBERTA, num_labels=3, pooler_hidden_act="tanh"
     ),
-    "deberta-v2 regression": _case(hf.DebertaV2ForSequenceClassification, _DEBERTA, num_labels=1),
-    "deberta-v2 tagging": _case(hf.DebertaV2ForTokenClassification, _DEBERTA, **_TAGS),
-    "deberta-v2 answer": _case(hf.DebertaV2ForQuestionAnswering, _DEBERTA),
     "gpt1": _case(hf.OpenAIGPTLMHeadModel, _GPT),
     "gpt2": _case(hf.GPT2LMHeadModel, _GPT),
     "gpt2 base": _case(hf.GPT2Model, _GPT, n_inner=20),
@@ -213,17 +141,10 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "llama base": _case(hf.LlamaModel, _LLAMA),
     "llama stretched": _case(hf.LlamaForCausalLM, _LLAMA, rope_parameters=_LINEAR),
     "llama 3.1": _case(hf.LlamaForCausalLM, _LLAMA, rope_parameters=_LLAMA31),
-    # so that both numbers of turns that it leaves out divide the six pairs
-    "llama yarn": _case(
-        hf.LlamaForCausalLM, _LLAMA, head_dim=12, rope_parameters=_YARN | {"original_max_position_embeddings": 400}
-    ),
+    "llama yarn": _case(hf.LlamaForCausalLM, _LLAMA, head_dim=12, rope_parameters=_LONG_YARN),
     "llama dynamic": _case(hf.LlamaForCausalLM, _LLAMA, max_position_embeddings=6, rope_parameters=_DYNAMIC),
     "llama longrope": _case(hf.LlamaForCausalLM, _LLAMA, rope_parameters=_LONGROPE),
-    "llama longrope, short texts": _case(
-        hf.LlamaForCausalLM,
-        _LLAMA,
-        rope_parameters=_LONGROPE | {"original_max_position_embeddings": 20, "attention_factor": 1.3},
-    ),
+    "llama longrope, short texts": _case(hf.LlamaForCausalLM, _LLAMA, rope_parameters=_SHORT_ROPE),
     "llama tied, wide heads": _case(hf.LlamaForCausalLM, _LLAMA, head_dim=6, tie_word_embeddings=True),
     "llama with biases": _case(hf.LlamaForCausalLM, _LLAMA, attention_bias=True, mlp_bias=True),
     "mistral": _case(hf.MistralForCausalLM, _LLAMA, sliding_window=3),
@@ -233,12 +154,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         hf.Qwen2ForCausalLM, _LLAMA, use_sliding_window=True, sliding_window=3, max_window_layers=1
     ),
     "qwen3": _case(hf.Qwen3ForCausalLM, _LLAMA, head_dim=6),
-    "qwen3 yarn": _case(
-        hf.Qwen3ForCausalLM,
-        _LLAMA,
-        head_dim=8,
-        rope_parameters=_YARN | {"beta_fast": 2.0, "mscale": 1.0, "mscale_all_dim": 0.4},
-    ),
+    "qwen3 yarn": _case(hf.Qwen3ForCausalLM, _LLAMA, head_dim=8, rope_parameters=_SCALED_YARN),
     "gemma": _case(hf.GemmaForCausalLM, _LLAMA, head_dim=6),
     "gpt1 classification": _case(hf.OpenAIGPTForSequenceClassification, _GPT, num_labels=3),
     "gpt2 classification": _case(hf.GPT2ForSequenceClassification, _GPT, num_labels=3),
@@ -249,9 +165,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "llama answer": _case(hf.LlamaForQuestionAnswering, _PADDED),
     "mistral regression": _case(hf.MistralForSequenceClassification, _PADDED, num_labels=1),
     "mistral answer": _case(hf.MistralForQuestionAnswering, _PADDED),
-    "qwen2, several labels": _case(
-        hf.Qwen2ForSequenceClassification, _PADDED, num_labels=3, problem_type="multi_label_classification"
-    ),
+    "qwen2, several labels": _case(hf.Qwen2ForSequenceClassification, _PADDED, **_SEVERAL),
     "qwen3 answer": _case(hf.Qwen3ForQuestionAnswering, _PADDED),
     "gemma tagging": _case(hf.GemmaForTokenClassification, _PADDED, **_TAGS),
     "t5": _case(hf.T5ForConditionalGeneration, _T5),
@@ -265,13 +179,9 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "pegasus": _case(hf.PegasusForConditionalGeneration, _BART, pad_token_id=0),
     "bart": _case(hf.BartForConditionalGeneration, _BART),
     "marian": _case(hf.MarianMTModel, _MARIAN),
-    "marian, two vocabularies of two sizes": _case(
-        hf.MarianMTModel, _MARIAN, share_encoder_decoder_embeddings=False, decoder_vocab_size=43
-    ),
-    "marian, more to read than to write": _case(
-        hf.MarianMTModel, _MARIAN, share_encoder_decoder_embeddings=False, decoder_vocab_size=36
-    ),
-    "marian, two vocabularies": _case(hf.MarianMTModel, _MARIAN, share_encoder_decoder_embeddings=False),
+    "marian, two vocabularies of two sizes": _case(hf.MarianMTModel, _OF_EACH_SIDE, decoder_vocab_size=43),
+    "marian, more to read than to write": _case(hf.MarianMTModel, _OF_EACH_SIDE, decoder_vocab_size=36),
+    "marian, two vocabularies": _case(hf.MarianMTModel, _OF_EACH_SIDE),
 }
 
 

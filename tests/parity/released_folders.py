@@ -1,7 +1,6 @@
 """Released models as transformers saves them, tokenizer and all: random weights, a small trained vocabulary."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,11 @@ from atento_world import write
 
 TEXTS = [text for pair in write("train", 120) for text in (pair.source, pair.target)]
 FAIRSEQ = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-_SMALL = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "max_position_embeddings": 50,
-}
-_SEQ2SEQ = {
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-    "max_position_embeddings": 48,
-    "forced_eos_token_id": None,
-}
+_SMALL = {"hidden_size": 16, "intermediate_size": 24, "max_position_embeddings": 50}
+_SMALL |= dict.fromkeys(("num_hidden_layers", "num_attention_heads"), 2)
+_SEQ2SEQ = {"d_model": 16, "max_position_embeddings": 48, "forced_eos_token_id": None}
+for _side in ("encoder", "decoder"):
+    _SEQ2SEQ |= {f"{_side}_layers": 2, f"{_side}_attention_heads": 2, f"{_side}_ffn_dim": 24}
 _T5 = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
 _GPT = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 48}
 
@@ -63,17 +49,38 @@ def _byte_level(front: list[str]) -> dict[str, Any]:
 
 def _spm(folder: Path, name: str, **settings: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS),
-        model_prefix=str(folder / name),
-        vocab_size=500,
-        hard_vocab_limit=False,
-        num_threads=1,
-        minloglevel=2,
-        **settings,
-    )
+    settings |= {"vocab_size": 500, "hard_vocab_limit": False, "num_threads": 1, "minloglevel": 2}
+    train = sentencepiece.SentencePieceTrainer.train
+    train(sentence_iterator=iter(TEXTS), model_prefix=str(folder / name), **settings)
     (folder / f"{name}.vocab").unlink()
     return folder / f"{name}.model"
+
+
+def _scored(model: Path, start: int = 0) -> list[tuple[str, float]]:
+    """The pieces of a SentencePiece model from a number on, and their scores."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    return [(processor.id_to_piece(i), processor.get_score(i)) for i in range(start, processor.get_piece_size())]
+
+
+def _marian_vocabulary(folder: Path, *behind: str) -> dict[str, int]:
+    """Write `source.spm`, `target.spm` and one `vocab.json` of both, which ends with those pieces."""
+    pieces = ["</s>", "<unk>"]
+    for side in ("source", "target"):
+        model = _spm(folder, side)
+        pieces += [piece for piece, _ in _scored(model)]
+        model.rename(folder / f"{side}.spm")
+    vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys([*pieces, *behind]))}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
+    return vocabulary
+
+
+@torch.no_grad()
+def randomised(network: Any, std: float = 0.5, but: str = "no parameter") -> Any:
+    """The network with its matrices random, but those whose names hold that word."""
+    for name, parameter in network.named_parameters():
+        if parameter.dim() > 1 and but not in name:
+            parameter.normal_(std=std)
+    return network
 
 
 def _bert(folder: Path, **sizes: int) -> Any:
@@ -98,7 +105,7 @@ def _llama(folder: Path) -> Any:
     model = _spm(folder, "tokenizer", model_type="bpe", byte_fallback=True, **identity)
     settings = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "bos_token": "<s>", "eos_token": "</s>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"unk_token": "<unk>"}))
-    size = sentencepiece.SentencePieceProcessor(model_file=str(model)).get_piece_size()
+    size = len(_scored(model))
     config = hf.LlamaConfig(vocab_size=size, num_key_value_heads=1, bos_token_id=1, eos_token_id=2, **_SMALL)
     return hf.LlamaForCausalLM(config)
 
@@ -106,8 +113,7 @@ def _llama(folder: Path) -> Any:
 def _t5(folder: Path) -> Any:
     model = _spm(folder, "spiece", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "T5Tokenizer", "extra_ids": 5}))
-    size = sentencepiece.SentencePieceProcessor(model_file=str(model)).get_piece_size() + 5
-    return hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=size, **_T5))
+    return hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=len(_scored(model)) + 5, **_T5))
 
 
 def _bart(folder: Path) -> Any:
@@ -116,45 +122,23 @@ def _bart(folder: Path) -> Any:
 
 
 def _marian(folder: Path) -> Any:
-    pieces = ["</s>", "<unk>"]
-    for side in ("source", "target"):
-        model = _spm(folder, side)
-        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-        pieces += [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
-        model.rename(folder / f"{side}.spm")
-    vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys([*pieces, "<pad>"]))}
-    (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
+    vocabulary = _marian_vocabulary(folder, "<pad>")
     ids = {"eos_token_id": 0, "bos_token_id": 0}
     pad = {"pad_token_id": vocabulary["<pad>"], "decoder_start_token_id": vocabulary["<pad>"]}
     return hf.MarianMTModel(hf.MarianConfig(vocab_size=len(vocabulary), scale_embedding=True, **_SEQ2SEQ, **ids, **pad))
 
 
-RELEASED: dict[str, Callable[..., Any]] = {
-    "bert": _bert,
-    "roberta": _roberta,
-    "gpt2": _gpt2,
-    "llama": _llama,
-    "t5": _t5,
-    "bart": _bart,
-    "marian": _marian,
-}
+RELEASED = {make.__name__[1:]: make for make in (_bert, _roberta, _gpt2, _llama, _t5, _bart, _marian)}
 
 
-@torch.no_grad()
 def write_released(name: str, folder: Path, seed: int = 0, *, padding: int = 0, **sizes: int) -> Path:
-    """The folder of that family, with a card and a licence of its own; `padding` more rows than its tokenizer has.
-
-    `sizes` are those of BERT.
-    """
+    """The folder of that family, with its card and licence, and `padding` rows without tokens; `sizes` are BERT's."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
     network = RELEASED[name](folder, **sizes)
     if padding:
         network.resize_token_embeddings(network.config.vocab_size + padding, mean_resizing=False)
-    for parameter in network.parameters():
-        if parameter.dim() > 1:
-            parameter.normal_(std=0.5)
-    network.save_pretrained(folder)
+    randomised(network).save_pretrained(folder)
     (folder / "README.md").write_text("---\nlicense: mit\nlanguage: pt\n---\n\n# Theirs\n\nMade of nothing.\n")
     (folder / "LICENSE").write_text("MIT License\n")
     return folder

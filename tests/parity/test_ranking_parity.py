@@ -1,6 +1,7 @@
 """Ranking beside sentence-transformers: the losses of its CrossEncoder, and folders in both directions; trec_eval."""
 
 import json
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,15 @@ import pytest
 import torch
 
 import atento
-from atento.config.reading.loading import load_recipe
-from atento.data.batches.batch import Batch
 from atento.metrics import METRICS
 from atento.model import Model
-from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
-from atento.training.losses import Call, losses
+from fine_tuning import STILL, batches_of, loss_of, same_gradients
 from released_folders import TEXTS, write_released
 
 library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra dev)")
 from sentence_transformers.cross_encoder import losses as their_losses  # noqa: E402
 
 pytestmark = pytest.mark.parity
-NETWORK = {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}
 GRADES = {TEXTS[0]: [2, 0, 1, 0], TEXTS[1]: [0, 1], TEXTS[2]: [0, 3, 3, 1, 2]}
 RECORDS = [(query, TEXTS[3 + n], grade) for query, grades in GRADES.items() for n, grade in enumerate(grades)]
 BINARY = [(query, document, min(grade, 1)) for query, document, grade in RECORDS]
@@ -34,33 +31,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ranker")
     write_released("bert", path / "bert")
     torch.manual_seed(2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         library.CrossEncoder(str(path / "bert"), num_labels=1, device="cpu").save_pretrained(str(path / "theirs"))
     return path / "theirs"
 
 
 def theirs(folder: Path) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return library.CrossEncoder(str(folder), device="cpu")
 
 
-def batch_of(folder: Path, objective: str, records: list[Any]) -> Batch:
-    """All documents in one update."""
-    recipe = {
-        "task": "ranking",
-        "data": {"train": {"memory": "train"}},
-        "init": str(folder),
-        "network": NETWORK,
-        "objective": objective,
-        "training": {"batch_tokens": len(records)},
-    }
-    loaded = load_recipe(recipe)
-    data = read_data(loaded.recipe, loaded.folder, print, {"train": records})
-    tokenizer, network = tokenizer_and_network(loaded, data.train, print)
-    (batch,) = training_batches(loaded.recipe, network, tokenizer, data.train, print).in_order(10**6)
-    return batch
+def recipe_of(folder: Path, **training: Any) -> dict[str, Any]:
+    made = {"task": "ranking", "data": {"train": {"memory": "train"}}, "init": str(folder), "network": STILL}
+    return made | {"training": training}
 
 
 CASES = {
@@ -75,9 +58,9 @@ CASES = {
 def test_losses_and_gradients_are_those_of_sentence_transformers(objective: str, folder: Path) -> None:
     records, make = CASES[objective]
     peer, model = theirs(folder).eval(), atento.load(folder)
-    for parameter in model.network.parameters():
-        parameter.requires_grad_(True)
-    batch = batch_of(folder, objective, records)
+    model.network.requires_grad_(True)
+    recipe = recipe_of(folder, batch_tokens=len(records)) | {"objective": objective}
+    (batch,) = batches_of(recipe, records)[0].in_order(10**6)  # all documents in one update
     queries = list(dict.fromkeys(query for query, _, _ in records))
     if objective == "pointwise":
         sides: list[Any] = [[query for query, _, _ in records], [document for _, document, _ in records]]
@@ -85,17 +68,7 @@ def test_losses_and_gradients_are_those_of_sentence_transformers(objective: str,
     else:
         sides = [queries, [[document for own, document, _ in records if own == query] for query in queries]]
         labels = [torch.tensor([float(grade) for own, _, grade in records if own == query]) for query in queries]
-    expected = make(peer)(sides, labels)
-    ((loss, _),) = losses(model.network, batch, Call()).values()
-    loss = loss / batch.targets
-    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
-    loss.backward()
-    expected.backward()
-    norms = [
-        sum(float(value.grad.square().sum()) for value in network.parameters() if value.grad is not None)
-        for network in (model.network, peer)
-    ]
-    assert norms[0] == pytest.approx(norms[1], rel=1e-4) and norms[0] > 0
+    same_gradients(model.network, loss_of(model.network, batch), peer, make(peer)(sides, labels))
 
 
 def test_folders_of_a_cross_encoder_go_both_ways(folder: Path, tmp_path: Path) -> None:
@@ -105,24 +78,17 @@ def test_folders_of_a_cross_encoder_go_both_ways(folder: Path, tmp_path: Path) -
     numbers = theirs(folder).predict(pairs, activation_fn=torch.nn.Identity())
     np.testing.assert_allclose(similarities(model, pairs), numbers, atol=1e-5)
     assert model.load_report is not None and not model.load_report.unread
-    recipe = {
-        "task": "ranking",
-        "data": {"train": {"memory": "train"}},
-        "init": str(folder),
-        "network": NETWORK,
-        "training": {"steps": 3, "batch_tokens": 6, "learning_rate": 1e-2, "warmup": 0, "precision": "float32"},
-    }
+    recipe = recipe_of(folder, steps=3, batch_tokens=6, learning_rate=1e-2, warmup=0, precision="float32")
     trained = atento.load(atento.train(recipe, data={"train": RECORDS}, out=tmp_path / "run", threads=1).folder)
     ours = similarities(trained, pairs)
     assert np.abs(ours - numbers).max() > 1e-3
     again = atento.load(trained.save(tmp_path / "first", layout="huggingface"))  # its task is no longer ranking
     exported = again.save(tmp_path / "exported", layout="huggingface")
-    settings = json.loads((exported / "config.json").read_text("utf-8"))
-    settings.pop("atento")  # a folder of theirs
-    (tmp_path / "theirs").mkdir()
-    for file in exported.iterdir():
-        if file.name not in ("config.json", "MANIFEST.json"):
-            (tmp_path / "theirs" / file.name).write_bytes(file.read_bytes())
+    left = shutil.ignore_patterns("MANIFEST.json")  # a folder of theirs
+    settings = json.loads(
+        (shutil.copytree(exported, tmp_path / "theirs", ignore=left) / "config.json").read_text("utf-8")
+    )
+    settings.pop("atento")
     (tmp_path / "theirs" / "config.json").write_text(json.dumps(settings), encoding="utf-8")
     copied = atento.load(tmp_path / "theirs").save(tmp_path / "copied", layout="huggingface")
     np.testing.assert_allclose(theirs(copied).predict(pairs), ours, atol=1e-5)
@@ -138,9 +104,8 @@ def test_metrics_are_those_of_trec_eval() -> None:
     """Random runs with many ties, unjudged and negative grades, documents that were not retrieved, empty queries."""
     pytrec_eval = pytest.importorskip("pytrec_eval", reason="pytrec-eval-terrier is not installed (extra dev)")
     names = {"ndcg": "ndcg", "map": "map", "mrr": "recip_rank"}
-    names |= {f"ndcg@{k}": f"ndcg_cut_{k}" for k in (1, 3, 10, 100)} | {
-        f"recall@{k}": f"recall_{k}" for k in (1, 5, 100)
-    }
+    names |= {f"ndcg@{k}": f"ndcg_cut_{k}" for k in (1, 3, 10, 100)}
+    names |= {f"recall@{k}": f"recall_{k}" for k in (1, 5, 100)}
     draw = np.random.default_rng(4)
     for _ in range(5):
         run: dict[str, dict[str, float]] = {}

@@ -9,16 +9,12 @@ import torch
 import transformers
 
 import atento
-from atento.config.reading.loading import load_recipe
-from atento.data.batches.planning import PlannedBatches
-from atento.runs.prepare import read_data, training_batches
 from atento.runs.train import train
 from atento.tasks.regression import numbers_of
 from atento.training.journal import read_journal
-from fine_tuning import their_loop
+from fine_tuning import STILL, planned, their_loop, training, write_bert
 
 WORDS = ["gato", "cão", "casa", "rio", "mar", "sol", "lua", "flor"]
-STEPS = 40
 
 
 def scored(count: int) -> list[tuple[str, str, float]]:
@@ -34,45 +30,22 @@ def test_g5_every_loss_and_number_of_a_plain_loop(cls: str, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     records = scored(160)
     Path("train.tsv").write_text("".join(f"{a}\t{b}\t{number}\n" for a, b, number in records), encoding="utf-8")
-    vocabulary = {word: n for n, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
-    tokenizer = transformers.BertTokenizerFast(vocab=vocabulary, strip_accents=False)
-    special = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
-    config = getattr(transformers, f"{cls}Config")(
-        vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
-        max_position_embeddings=48, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, classifier_dropout=0.0,
-        initializer_range=0.15, num_labels=1, type_vocab_size=2 if cls == "Bert" else 1, **special,
-    )  # fmt: skip
-    torch.manual_seed(5)
-    network = getattr(transformers, f"{cls}ForSequenceClassification")(config)
-    network.save_pretrained(tmp_path / "init")
-    tokenizer.save_pretrained(tmp_path / "init")
+    more = {"max_position_embeddings": 48, "num_labels": 1, "type_vocab_size": 2 if cls == "Bert" else 1}
+    init = write_bert(tmp_path / "init", "SequenceClassification", WORDS, cls=cls, **more)
+    network = getattr(transformers, f"{cls}ForSequenceClassification").from_pretrained(init)
+    tokenizer = transformers.BertTokenizerFast.from_pretrained(init)
     columns = {"file": "train.tsv", "text": 0, "pair": 1, "score": 2}
-    recipe: dict[str, Any] = {
-        "task": "regression",
-        "init": str(tmp_path / "init"),
-        "data": {"train": columns, "valid": columns},
-        "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
-        "training": {
-            "steps": STEPS, "batch_tokens": 16, "learning_rate": 3e-3, "warmup": 4, "schedule": "linear",
-            "weight_decay": 0.1, "precision": "float32", "log_every": 1, "validate_every": STEPS,
-            "checkpoint_every": STEPS,
-        },
-    }  # fmt: skip
+    data = {"train": columns, "valid": columns}
+    recipe = {"task": "regression", "init": str(init), "data": data, "network": STILL, "training": training(40, 3e-3)}
     run = train(recipe, out="run", threads=1)
     model = atento.load(run.folder)
-    assert model.tokenizer is not None
-    loaded = load_recipe(recipe).recipe
-    data = read_data(loaded, tmp_path, print)
-    batches = training_batches(loaded, model.network.config, model.tokenizer, data.train, print)
-    assert isinstance(batches, PlannedBatches)
 
     def encode(pairs: list[tuple[str, str]]) -> dict[str, Any]:
         encoded = tokenizer([a for a, _ in pairs], [b for _, b in pairs], padding=True, return_tensors="pt")
         return {name: value for name, value in encoded.items() if cls == "Bert" or name != "token_type_ids"}
 
     updates = []
-    for step in range(STEPS):
-        rows = [int(row) for part in batches.rows(step) for row in part]
+    for rows in planned(recipe, run.folder, tmp_path)[2]:
         labels = torch.tensor([records[row][2] for row in rows])
         updates.append({**encode([records[row][:2] for row in rows]), "labels": labels})
     theirs = their_loop(network, updates, rate=3e-3)

@@ -8,22 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import atento
-from atento.config.reading.loading import load_recipe
-from atento.data.batches.planning import PlannedBatches
-from atento.runs.prepare import read_data, training_batches
 from atento.runs.train import train
 from atento.tasks.tagging import word_tags
-from atento.training.journal import read_journal
-from fine_tuning import their_loop
+from fine_tuning import STILL, planned, same_losses, their_loop, training, write_bert
 
-transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
 
 LABELS = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-PLAIN = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
 FRAMES = ["{PER} mora em {LOC} .", "Ontem , {PER} viu {LOC} .", "Em {LOC} não há ninguém .", "Isto é tudo"]
 NAMES = {"PER": ["Ana", "Rui Costa", "Inês de Castro", "Lia"], "LOC": ["Lisboa", "Porto Alegre", "Rio", "Évora"]}
 
@@ -75,20 +70,9 @@ def tiny_bert(folder: Path) -> Path:
     words = sorted({word.lower() for words, _ in sentences() for word in words})
     pieces = sorted({letter for word in words for letter in word})
     whole = [word for word in words if len(word) < 5 and len(word) > 1]
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *whole, *pieces, *(f"##{piece}" for piece in pieces)]
-    tokenizer = transformers.BertTokenizerFast(vocab={one: n for n, one in enumerate(vocabulary)}, strip_accents=False)
-    config = transformers.BertConfig(
-        vocab_size=len(vocabulary),
-        max_position_embeddings=64,
-        initializer_range=0.15,
-        id2label=dict(enumerate(LABELS)),
-        **SMALL,
-        **PLAIN,
-    )
-    torch.manual_seed(5)
-    transformers.BertForTokenClassification(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    words = [*whole, *pieces, *(f"##{piece}" for piece in pieces)]
+    more = {"max_position_embeddings": 64, "id2label": dict(enumerate(LABELS))}
+    return write_bert(folder, "TokenClassification", words, **more)
 
 
 def their_inputs(tokenizer: Any, update: list[Sentence]) -> dict[str, Any]:
@@ -113,34 +97,18 @@ def test_g4_every_loss_and_the_tags_are_those_of_a_plain_loop(tmp_path: Path, mo
         "task": "tagging",
         "init": str(init),
         "data": {"train": source, "valid": source},
-        "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
-        "training": {
-            "steps": 30,
-            "batch_tokens": 40,
-            "learning_rate": 3e-3,
-            "warmup": 4,
-            "schedule": "linear",
-            "weight_decay": 0.1,
-            "precision": "float32",
-            "log_every": 1,
-            "validate_every": 30,
-        },
+        "network": STILL,
+        "training": training(30, 3e-3, batch_tokens=40),
     }
     run = train(recipe, out="run", threads=1)
     model = atento.load(run.folder)
     assert model.tokenizer is not None and [head.kind for head in model.network.config.heads] == ["tagging"]
 
-    loaded = load_recipe(recipe).recipe
-    data = read_data(loaded, tmp_path, print)
-    batches = training_batches(loaded, model.network.config, model.tokenizer, data.train, print)
-    assert isinstance(batches, PlannedBatches)
     network = transformers.AutoModelForTokenClassification.from_pretrained(init)
     tokenizer = transformers.AutoTokenizer.from_pretrained(init)
-    updates = [[sentences()[int(n)] for part in batches.rows(k) for n in part] for k in range(loaded.training.steps)]
+    updates = [[sentences()[row] for row in rows] for rows in planned(recipe, run.folder, tmp_path)[2]]
     theirs = their_loop(network, [their_inputs(tokenizer, update) for update in updates], rate=3e-3)
-    events = read_journal(run.folder / "metrics.jsonl")
-    ours = [event["loss"] for event in events if event["event"] == "train"]
-    assert ours == pytest.approx(theirs, abs=2e-4) and ours[0] == pytest.approx(theirs[0], abs=2e-6)
+    same_losses(run.folder, theirs)
     assert theirs[-1] < 0.5 * theirs[0]  # something was learned
 
     network.eval()

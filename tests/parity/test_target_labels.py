@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import atento
-from atento.config.reading.loading import load_recipe
-from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
 from atento_world import write
+from fine_tuning import batches_of
 from released_folders import _SEQ2SEQ, write_released
 from test_tokenizer_families import FAMILIES
 from translator_folders import write_translator
@@ -67,12 +66,10 @@ def recipe_of(folder: Path, place: Path, **init: Any) -> Path:
 @pytest.mark.parametrize("name", NAMES)
 def test_targets_are_the_labels_of_transformers(name: str, tmp_path: Path) -> None:
     folder = folder_of(name, tmp_path / "released")
-    loaded = load_recipe(recipe_of(folder, tmp_path), environment={})
-    train = read_data(loaded.recipe, loaded.folder, print).train
-    tokenizer, network = tokenizer_and_network(loaded, train, print)
+    batches, network, _ = batches_of(recipe_of(folder, tmp_path))
     peer = hf.AutoTokenizer.from_pretrained(folder)
     found, read = set(), set()
-    for batch in training_batches(loaded.recipe, network, tokenizer, train, print).in_order(1000):
+    for batch in batches.in_order(1000):
         for labels, ids in zip(batch.labels["vocabulary"].tolist(), batch.inputs["target_ids"].tolist()):
             kept = [label for label in labels if label >= 0]
             found.add(tuple(kept))

@@ -8,14 +8,12 @@ import pytest
 import torch
 
 import atento
-from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import changed
 from atento.data.batches.batch import Batch
 from atento.model import Model
 from atento.models.initial_model import first_weights, initial_model
 from atento.networks import build_network
-from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
-from atento.training.losses import Call, losses
+from fine_tuning import STILL, batches_of, loss_of, same_gradients
 from released_folders import write_released
 
 library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra dev)")
@@ -26,7 +24,6 @@ TEXTS = [
     *("the house is big and blue", "a Maria lê o livro todo de noite"),
 ]
 RATES = {"dropout": 0.1, "attention": {"dropout": 0.1}, "feed_forward": {"dropout": 0.1}}
-NONE = {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}
 
 
 @pytest.fixture(scope="module", params=["mean", "first"])
@@ -35,7 +32,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     path = tmp_path_factory.mktemp("texts")
     write_released("bert", path / "bert")
     model = atento.load(path / "bert")
-    model.network.config = changed(model.network.config, NONE)
+    model.network.config = changed(model.network.config, STILL)
     model.config["embedding"] = {"pooling": request.param, "normalize": request.param == "mean", "max_len": 40}
     return model.save(path / "encoder", layout="huggingface")
 
@@ -51,32 +48,20 @@ def batch_and_network(folder: Path, objective: dict[str, Any]) -> tuple[Batch, A
         "data": {"train": {"memory": "train"}},
         "training": {"batch_tokens": len(TEXTS)},
     }
-    loaded = load_recipe(recipe)
-    data = read_data(loaded.recipe, loaded.folder, print, {"train": TEXTS})
-    tokenizer, config = tokenizer_and_network(loaded, data.train, print)
-    (part,) = training_batches(loaded.recipe, config, tokenizer, data.train, print).parts(0)
-    network = build_network(changed(config, NONE))
+    batches, config, _ = batches_of(recipe, TEXTS)
+    (part,) = batches.parts(0)
+    network = build_network(changed(config, STILL))
     first_weights(network, initial_model(str(folder), Path()), network.config)
     return part.batch, network.train()
 
 
 def theirs(folder: Path) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return library.SentenceTransformer(str(folder), device="cpu").train()
-
-
-def ours(network: Any, batch: Batch) -> torch.Tensor:
-    ((loss, _),) = losses(network, batch, Call()).values()
-    return loss / batch.targets
 
 
 def features(ids: torch.Tensor, real: torch.Tensor) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": real.long(), "token_type_ids": torch.zeros_like(ids)}
-
-
-def total_norm(network: Any) -> float:
-    return float(sum(p.grad.square().sum() for p in {*network.parameters()} if p.grad is not None))
 
 
 @pytest.mark.parametrize("scale", [20.0, 5.0])
@@ -86,19 +71,14 @@ def test_simcse_is_multiple_negatives_of_a_text_and_itself(folder: Path, scale: 
     peer = theirs(folder)
     sides = [features(batch.inputs["ids"], batch.real("ids")) for _ in range(2)]
     expected = their_losses.MultipleNegativesRankingLoss(peer, scale=scale)(sides, None)
-    loss = ours(network, batch)
-    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
-    loss.backward()
-    expected.backward()
-    assert total_norm(network) == pytest.approx(total_norm(peer), rel=1e-4) and total_norm(network) > 0
+    same_gradients(network, loss_of(network, batch), peer, expected)
 
 
 def test_tsdae_is_their_denoising_auto_encoder_loss(folder: Path) -> None:
     """Loss and the gradients of tied and of other weights; the decoder's first weights are theirs, which are random."""
     batch, network = batch_and_network(folder, {"kind": "tsdae"})
     peer = theirs(folder)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         criterion = their_losses.DenoisingAutoEncoderLoss(peer).train()
     decoder, head = criterion.decoder, network.heads["reconstruction"]
     predictions = decoder.cls.predictions
@@ -124,11 +104,7 @@ def test_tsdae_is_their_denoising_auto_encoder_loss(folder: Path) -> None:
     assert int(real.sum()) < int((labels >= 0).sum())  # words are gone
     whole = torch.cat([batch.inputs["target_ids"][:, :1], labels.clamp_min(0)], dim=1)  # padding is 0
     expected = criterion([features(ids, real), features(whole, whole > 0)], None)
-    loss = ours(network, batch)
-    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
-    loss.backward()
-    expected.backward()
-    assert total_norm(network) == pytest.approx(total_norm(criterion), rel=1e-4)
+    same_gradients(network, loss_of(network, batch), criterion, expected)
     layer, block = decoder.bert.encoder.layer[0], network.stack.blocks[0]
     query = layer.attention.self.query.weight.grad
     for found, right in (

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sentencepiece
 import torch
 import transformers as hf
 
@@ -15,43 +14,32 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import InputConfig
 from atento.models.transplant import extended
 from failing import fails
-from released_folders import _SEQ2SEQ, TEXTS, _spm
+from released_folders import _SEQ2SEQ, TEXTS, _scored, _spm, randomised
 
 pytestmark = pytest.mark.parity
 SOME, LIMIT = [*TEXTS[:4], "o gato"], 9
 
 
-@torch.no_grad()
 def write_pair(folder: Path) -> tuple[Any, Any]:
     """A folder with `vocab.json`, a longer `target_vocab.json`, and their tokenizer and network."""
     folder.mkdir()
     sizes = {}
     for side, table, few in (("source", "vocab.json", 9), ("target", "target_vocab.json", 0)):
         model = _spm(folder, side)
-        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-        pieces = [processor.id_to_piece(i) for i in range(processor.get_piece_size() - few)]
-        vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(["</s>", "<unk>", "<pad>", *pieces]))}
+        pieces = [piece for piece, _ in _scored(model)]
+        vocabulary = {
+            piece: i for i, piece in enumerate(dict.fromkeys(["</s>", "<unk>", "<pad>", *pieces[: len(pieces) - few]]))
+        }
         (folder / table).write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
         model.rename(folder / f"{side}.spm")
         sizes[side] = len(vocabulary)
     settings = {"separate_vocabs": True, "tokenizer_class": "MarianTokenizer", "source_lang": "en", "target_lang": "pt"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
-    config = hf.MarianConfig(
-        vocab_size=sizes["source"],
-        decoder_vocab_size=sizes["target"],
-        share_encoder_decoder_embeddings=False,
-        scale_embedding=True,
-        **_SEQ2SEQ,
-        eos_token_id=0,
-        bos_token_id=0,
-        pad_token_id=2,
-        decoder_start_token_id=2,
-    )
+    ids = {"eos_token_id": 0, "bos_token_id": 0, "pad_token_id": 2, "decoder_start_token_id": 2}
+    made = {"vocab_size": sizes["source"], "decoder_vocab_size": sizes["target"], "scale_embedding": True}
+    config = hf.MarianConfig(**made, share_encoder_decoder_embeddings=False, **_SEQ2SEQ, **ids)
     torch.manual_seed(0)
-    network = hf.MarianMTModel(config).eval()
-    for name, parameter in network.named_parameters():
-        if parameter.dim() > 1 and "embed_positions" not in name:
-            parameter.normal_(std=0.5)
+    network = randomised(hf.MarianMTModel(config).eval(), but="embed_positions")
     network.save_pretrained(folder)
     return hf.MarianTokenizer.from_pretrained(folder), network
 

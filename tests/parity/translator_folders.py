@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import sentencepiece
 import torch
 import transformers as hf
 
 from atento.text.released.sentencepiece_families import MBART_LANGUAGES
-from released_folders import _SEQ2SEQ, TEXTS, _byte_level, _spm
+from released_folders import _SEQ2SEQ, TEXTS, _byte_level, _scored, _spm, randomised
 from test_tokenizer_families import FAIRSEQ, unigram
 
 SOME = [*TEXTS[:5], "o gato"]
@@ -22,8 +21,7 @@ LIMIT = 9  # new tokens
 class Translator:
     """How a family is made.
 
-    `tokenizer` makes theirs, in a folder; `starts` says that every output begins with the target language by the
-    configuration; `first` is the source language by default; `source` and `target` are other ones.
+    `source` and `target` are not the languages by default; `first` is the source language by default.
     """
 
     tokenizer: Callable[[Path], Any]
@@ -32,14 +30,13 @@ class Translator:
     source: str
     target: str
     first: str
-    starts: bool = False
+    starts: bool = False  # whether every output begins with the target language by the configuration
 
 
 def _m2m_100(folder: Path) -> Any:
     """`vocab.json` and `sentencepiece.bpe.model` alone, as the released folders have them."""
     model = _spm(folder, "sentencepiece.bpe")
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    pieces = [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
+    pieces = [piece for piece, _ in _scored(model, 3)]
     dropped = set(pieces[11::17])  # pieces without an id are unknown
     vocabulary = {piece: i for i, piece in enumerate([*FAIRSEQ, *(piece for piece in pieces if piece not in dropped)])}
     (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
@@ -50,9 +47,7 @@ def _m2m_100(folder: Path) -> Any:
 
 def _mbart(folder: Path) -> Any:
     """`sentencepiece.bpe.model` alone."""
-    model = _spm(folder, "sentencepiece.bpe")
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(3, processor.get_piece_size())]
+    pieces = _scored(_spm(folder, "sentencepiece.bpe"), 3)
     vocabulary = [*((text, 0.0) for text in FAIRSEQ), *pieces, *((text, 0.0) for text in (*MBART_LANGUAGES, "<mask>"))]
     return hf.MBartTokenizer(vocab=vocabulary, src_lang="en_XX", tgt_lang="ro_RO")
 
@@ -67,13 +62,10 @@ TRANSLATORS = {
         *(hf.MBartConfig, hf.MBartForConditionalGeneration, "pt_XX", "de_DE", "en_XX"),
     ),
     "m2m_100": Translator(_m2m_100, hf.M2M100Config, hf.M2M100ForConditionalGeneration, "pt", "de", "en"),
-    "mbart": Translator(
-        _mbart, hf.MBartConfig, hf.MBartForConditionalGeneration, "de_DE", "ro_RO", "en_XX", starts=True
-    ),
+    "mbart": Translator(_mbart, hf.MBartConfig, hf.MBartForConditionalGeneration, "de_DE", "ro_RO", "en_XX", True),
 }
 
 
-@torch.no_grad()
 def write_translator(name: str, folder: Path) -> tuple[Any, Any]:
     """Write the folder; their tokenizer and network."""
     row = TRANSLATORS[name]
@@ -85,10 +77,7 @@ def write_translator(name: str, folder: Path) -> tuple[Any, Any]:
     size = max(len(tokenizer), *tokenizer.convert_tokens_to_ids(tokenizer.all_special_tokens)) + 1
     start = tokenizer.convert_tokens_to_ids(row.target) if row.starts else 2
     ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": start}
-    network = row.network(row.config(vocab_size=size, **_SEQ2SEQ, **ids)).eval()
-    for parameter in network.parameters():
-        if parameter.dim() > 1:
-            parameter.normal_(std=0.5)
+    network = randomised(row.network(row.config(vocab_size=size, **_SEQ2SEQ, **ids)).eval())
     network.save_pretrained(folder)
     return tokenizer, network
 
