@@ -40,8 +40,9 @@ def test_a_trial_that_ends_in_any_error_fails_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(worker, "train", train)
     monkeypatch.setattr(Trainer, "ask", lambda self, request: (worker.trained(request), 0))
     trainer = Trainer(None, None)  # type: ignore[arg-type]
-    outcome = run_trial(trainer, request | {"device": "cpu", "share": "1"}, data_varies=False)
-    assert outcome.score is None and ("out of memory" in outcome.error) == ("nothing" not in str(error))
+    trial = Trial(1, {})
+    failure = run_trial(trainer, trial, request | {"device": "cpu", "share": "1"}, data_varies=False)
+    assert failure and trial.score is None and ("out of memory" in failure) == ("nothing" not in str(error))
 
 
 def plain(trials: Any) -> list[dict[str, Any]]:

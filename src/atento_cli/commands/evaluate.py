@@ -18,7 +18,6 @@ from atento_cli.score_gates import hold_gates, parse_gates
 
 if TYPE_CHECKING:
     from atento.metrics import Score
-    from atento.model import Model
     from atento.tasks.calibrating import Confidence
 
 
@@ -141,7 +140,9 @@ def evaluate(
         with show_batches("evaluate"):
             options |= {"metrics": [*requested, *also], "columns": chosen, "language": language, "skip_bad": skip_bad}
             scores = evaluation.evaluate(loaded, data, task, say=progress, **options)
-        found = _confidence(loaded, data, calibrate, drawn, columns=chosen, skip_bad=skip_bad, reading=stated)
+        found = None
+        if calibrate or drawn is not None:  # what the probabilities of a classifier are worth
+            found = evaluation.calibrate(loaded, data, fit=calibrate, columns=chosen, skip_bad=skip_bad, reading=stated)
     # what was computed is printed before anything is written, which may fail
     _show(scores, shared.seed, shared.as_json, matrix=report, confidence=found)
     if picture is not None:
@@ -178,15 +179,6 @@ def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:
     if not tables:
         raise UsageError(f"--report is for labels and entities: got task {task}, whose outputs are {outputs}")
     return tables
-
-
-def _confidence(
-    loaded: "Model", data: list[str], fit: bool, picture: Path | None, **options: Any
-) -> "Confidence | None":
-    """What the probabilities of a classifier are worth on DATA, where that is asked for."""
-    from atento.evaluation import calibrate
-
-    return calibrate(loaded, data, fit=fit, **options) if fit or picture is not None else None
 
 
 def _keep(found: "Confidence", picture: Path | None, folder: Path | None, title: str) -> None:

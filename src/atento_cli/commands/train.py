@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -75,7 +75,13 @@ def train(
 
     options = {"out": out, "force": force, "device": device, "precision": precision, "seed": seed, "threads": threads}
     if folds is not None:
-        _cross_validate(recipe, overrides or [], from_, as_json, folds=folds, **options)
+        from atento_cli.search.cross_validation import cross_validate
+
+        if from_ is not None:
+            alone = "--from begins one run at a checkpoint, and --folds trains several runs"
+            raise UsageError(f"{alone}: give one of the two")
+        scores = cross_validate(recipe, overrides or [], folds=folds, **options)  # type: ignore[arg-type]
+        echo(json.dumps(scores.to_dict(), ensure_ascii=False) if as_json else str(scores))
         return
     result = run(recipe, overrides or [], from_=from_, **options)  # type: ignore[arg-type]
     if environment.rank() == 0:
@@ -119,16 +125,6 @@ def _launch(processes: int) -> None:
     from atento.training.replica.launcher import launch  # with torch
 
     raise typer.Exit(launch(processes, "atento_cli.start", sys.argv[1:], progress))
-
-
-def _cross_validate(recipe: str, overrides: list[str], from_: str | None, as_json: bool, **options: Any) -> None:
-    """Train a run for each fold, and print the scores of all folds."""
-    from atento_cli.search.cross_validation import cross_validate
-
-    if from_ is not None:
-        raise UsageError("--from begins one run at a checkpoint, and --folds trains several runs: give one of the two")
-    result = cross_validate(recipe, overrides, **options)
-    echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))
 
 
 def launch(
