@@ -1,6 +1,7 @@
 """`atento evaluate`: a model scored on labelled data."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from atento.tasks.calibrating import Confidence
 
 
+Data = Annotated[
+    list[str],
+    typer.Argument(metavar="DATA", help="One file with columns, or parallel files: sources, targets, more references."),
+]
 Language = Annotated[
     str | None, typer.Option(help="For answers: the language whose articles do not count, en or pt; en if not given.")
 ]
@@ -74,12 +79,7 @@ def register(app: typer.Typer) -> None:
 @with_options()
 def evaluate(
     model: ModelArgument,
-    data: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="DATA", help="One file with columns, or parallel files: sources, targets, more references."
-        ),
-    ],
+    data: Data,
     decoding: dict[str, object],
     shared: ModelOptions,
     task: Annotated[
@@ -140,9 +140,8 @@ def evaluate(
         with show_batches("evaluate"):
             options |= {"metrics": [*requested, *also], "columns": chosen, "language": language, "skip_bad": skip_bad}
             scores = evaluation.evaluate(loaded, data, task, say=progress, **options)
-        found = None
-        if calibrate or drawn is not None:  # what the probabilities of a classifier are worth
-            found = evaluation.calibrate(loaded, data, fit=calibrate, columns=chosen, skip_bad=skip_bad, reading=stated)
+        worth = partial(evaluation.calibrate, fit=calibrate, columns=chosen, skip_bad=skip_bad, reading=stated)
+        found = worth(loaded, data) if calibrate or drawn is not None else None
     # what was computed is printed before anything is written, which may fail
     _show(scores, shared.seed, shared.as_json, matrix=report, confidence=found)
     if picture is not None:

@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -73,17 +73,18 @@ def train(
         _launch(processes)
     from atento.runs.train import train as run  # with torch
 
-    options = {"out": out, "force": force, "device": device, "precision": precision, "seed": seed, "threads": threads}
+    options: dict[str, Any] = {"out": out, "force": force, "device": device, "precision": precision}
+    options |= {"seed": seed, "threads": threads}
     if folds is not None:
         from atento_cli.search.cross_validation import cross_validate
 
         if from_ is not None:
             alone = "--from begins one run at a checkpoint, and --folds trains several runs"
             raise UsageError(f"{alone}: give one of the two")
-        scores = cross_validate(recipe, overrides or [], folds=folds, **options)  # type: ignore[arg-type]
+        scores = cross_validate(recipe, overrides or [], folds=folds, **options)
         echo(json.dumps(scores.to_dict(), ensure_ascii=False) if as_json else str(scores))
         return
-    result = run(recipe, overrides or [], from_=from_, **options)  # type: ignore[arg-type]
+    result = run(recipe, overrides or [], from_=from_, **options)
     if environment.rank() == 0:
         _print(result, as_json)
 
