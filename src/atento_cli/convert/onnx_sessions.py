@@ -28,7 +28,8 @@ from atento_cli.convert.comparison import (
 )
 from atento_cli.convert.onnx_graphs import head_names, text_vectors_of
 
-Array, Ids = NDArray[np.float32], NDArray[np.int64]
+Array = NDArray[np.float32]
+Ids = NDArray[np.int64]
 
 
 class Session:

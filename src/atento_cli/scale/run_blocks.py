@@ -140,12 +140,13 @@ class BlockRun:
             while self._under_way and len(self._failed) < _FAILED:
                 outcome = pool.outcomes.get()
                 block, result = outcome.block, outcome.result
-                if isinstance(result, Answer) and block is None:
-                    self._unloaded = 0
-                    self._heard(result)
-                elif isinstance(result, Answer) and block is not None:
-                    del self._under_way[block.number]
-                    self._done(block, result)
+                if isinstance(result, Answer):
+                    if block is None:
+                        self._unloaded = 0
+                        self._heard(result)
+                    else:
+                        del self._under_way[block.number]
+                        self._done(block, result)
                 elif not isinstance(result, WorkerLost):
                     raise result  # no loss of a worker: trying again would not help
                 elif block is None:  # lost before it had a model
