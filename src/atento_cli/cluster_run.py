@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import asdict
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,7 +173,8 @@ class Launch:
                 bar.share(total - left, total)
 
             with self._workers(len(todo), source, model_path) as (count, start):
-                blocks = _with_bytes(todo, source)
+                # with their bytes if workers cannot read them by themselves
+                blocks = zip(todo, source.bytes_in_order(iter(todo)) if source.is_packed else repeat(b""))
                 BlockRun(count, start, done, heard.repeat, lambda text: progress(f"warning: {text}")).run(blocks)
         if source.version() != version:  # the planned places of lines are those of the old content
             raise AtentoError(f"{source.shown} has changed while it was read: delete {self.folder} and begin again")
@@ -248,14 +250,6 @@ def _stopped_by_signals() -> Iterator[None]:
         for name, handler in before.items():
             if signal.getsignal(name) is stop:
                 signal.signal(name, handler)
-
-
-def _with_bytes(blocks: "list[Block]", source: "Input") -> "Iterator[tuple[Block, bytes]]":
-    """Each block, with its bytes if workers cannot read them by themselves."""
-    if source.is_packed:
-        yield from zip(blocks, source.bytes_in_order(iter(blocks)))
-    else:
-        yield from ((block, b"") for block in blocks)
 
 
 def _devices(device: str) -> list[str]:

@@ -51,8 +51,13 @@ def show(record: dict[str, Any]) -> Iterator[str]:
         entry = record["splits"][split]
         scores = ", ".join(f"{name} {value:.1f}" for name, value in entry["scores"].items())
         yield f"{entry['sentences']} unseen {split} ({meaning}): {scores}"
-        if "alignment_error" in entry:
-            yield _alignment_line(entry["alignment_error"])
+        if (error := entry.get("alignment_error")) is not None:
+            yield (
+                f"alignment error rate of the last cross-attention against the gold alignment: "
+                f"{error['rate']:.2f} over {error['sentences']} sentences (0 is perfect)"
+            )
+        elif "alignment_error" in entry:
+            yield "alignment: the tokenizer's words are not the grammar's, so it was not scored"
     yield ""
     yield "unseen combinations:"
     for example in record["splits"]["combinations"]["examples"]:
@@ -86,12 +91,3 @@ def alignment_error(model: Model, pairs: list[Pair]) -> dict[str, float] | None:
         predicted = {(int(chosen[t]), t) for t in range(len(pair.target_words))}
         errors.append(alignment_error_rate(predicted, set(pair.alignment)))
     return {"rate": sum(errors) / len(errors), "sentences": len(errors)} if errors else None
-
-
-def _alignment_line(error: dict[str, float] | None) -> str:
-    if error is None:
-        return "alignment: the tokenizer's words are not the grammar's, so it was not scored"
-    return (
-        f"alignment error rate of the last cross-attention against the gold alignment: "
-        f"{error['rate']:.2f} over {error['sentences']} sentences (0 is perfect)"
-    )

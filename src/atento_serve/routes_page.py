@@ -98,9 +98,11 @@ def _operation(path: str, method: str, operation: Mapping[str, Any], models: lis
     )
     body = ""
     if content:
-        value = accepted.get("example") or _example(schema, models)
+        fields = schema.get("properties", {})
+        shown = [name for name in (*schema.get("required", ()), "prompt") if name in fields and name != "file"]
+        value = accepted.get("example") or {name: _value(name, fields[name], models) for name in shown}
         example = html.escape(json.dumps(value, ensure_ascii=False, indent=1))
-        upload = "<p><input type=file aria-label=file></p>" if "file" in schema.get("properties", ()) else ""
+        upload = "<p><input type=file aria-label=file></p>" if "file" in fields else ""
         body = f"<table>{rows}</table>{upload}<textarea rows=5 aria-label=body>{example}</textarea>"
     return (
         f'<details data-path="{html.escape(path)}" data-method="{html.escape(method.upper())}"><summary>'
@@ -135,13 +137,6 @@ def _kind(field: Schema) -> str:
     if field.get("type") == "array":
         return f"list of {_kind(field.get('items', {}))}"
     return str(field.get("type", "any value"))
-
-
-def _example(schema: Schema, models: list[str]) -> dict[str, object]:
-    """A body with the required fields, and a prompt."""
-    fields = schema.get("properties", {})
-    shown = (*schema.get("required", ()), "prompt")
-    return {name: _value(name, fields[name], models) for name in shown if name in fields and name != "file"}
 
 
 def _value(name: str, field: Schema, models: list[str]) -> object:

@@ -11,13 +11,13 @@ import pytest
 
 from atento.base.errors import RecipeError, UsageError
 from atento.config.reading.loading import load_recipe
-from atento.inspection.figures.score_panels import Panel, Point, scores_svg
 from atento.inspection.figures.svg import axis_ticks
 from atento.metrics.metric_table import quality
 from atento.training.optimizer import pause_step
 from atento_cli.search import worker
 from atento_cli.search.process import Trainer, run_trial
 from atento_cli.search.result import RungScore, SearchResult, Trial, importance
+from atento_cli.search.score_panels import Panel, Point, scores_svg
 from atento_cli.search.search_folder import differences, open_search
 from atento_cli.search.search_strategies import drawn, grid, rungs_of, trials_of
 from atento_cli.search.space import read_space, size
@@ -40,8 +40,9 @@ def test_a_trial_that_ends_in_any_error_fails_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(worker, "train", train)
     monkeypatch.setattr(Trainer, "ask", lambda self, request: (worker.trained(request), 0))
     trainer = Trainer(None, None)  # type: ignore[arg-type]
-    outcome = run_trial(trainer, request | {"device": "cpu", "share": "1"}, data_varies=False)
-    assert outcome.score is None and ("out of memory" in outcome.error) == ("nothing" not in str(error))
+    trial = Trial(1, {})
+    failure = run_trial(trainer, trial, request | {"device": "cpu", "share": "1"}, data_varies=False)
+    assert failure and trial.score is None and ("out of memory" in failure) == ("nothing" not in str(error))
 
 
 def plain(trials: Any) -> list[dict[str, Any]]:

@@ -16,7 +16,8 @@ from atento.storage.average_weights import average_run
 from atento.storage.catalogue import list_checkpoints, newest
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.manifest import FileEntry, verify, write_file
-from atento.storage.shards import Writers, save_shards
+from atento.storage.shards import save_shards
+from atento.storage.writer import Writers
 from failing import fails
 
 WEIGHTS = {"table": torch.arange(15.0).view(5, 3), "bias": torch.arange(2.0), "one": torch.ones(1, 4)}

@@ -37,12 +37,18 @@ def decompose(
     """
     scale = attention.d_head**-0.5 if attention.scale is None else attention.scale
     shared = attention.n_heads // attention.n_kv_heads  # query heads to a head of keys
+    of_both = [attention.n_heads, attention.n_kv_heads]
+    width = sum(of_both) * attention.d_head
     sides = {"content": x} if added is None else {"content": x - added, "position": added.expand_as(x)}
     projected: dict[str, tuple[Tensor, Tensor]] = {}
     for name, part in sides.items():
         constant = name == "content"  # the biases of the norm and the projection count as content
         normed = part if norm is None else _normed(norm, part, x, constant)
-        q, k = _queries_and_keys(attention, normed, constant)
+        bias = attention.input.bias if constant else None
+        both = nn.functional.linear(normed, attention.input.weight, bias)[..., :width]  # without the values
+        q, k = (
+            both.unflatten(-1, (-1, attention.d_head)).transpose(1, 2).split(of_both, dim=1)
+        )  # (B,H,L,K), (B,Hkv,L,K)
         projected[name] = q * scale, k.repeat_interleave(shared, dim=1)  # (B,H,L,K) each
     if len(sides) == 1:
         q, k = projected["content"]
@@ -121,12 +127,3 @@ def _normed(norm: Any, part: Tensor, x: Tensor, constant: bool) -> Tensor:
     out: Tensor = part / torch.sqrt(deviation + norm.eps) * getattr(norm, "gain", norm.weight)
     bias = getattr(norm, "bias", None)
     return out + bias if constant and bias is not None else out  # once: the parts add up to the whole
-
-
-def _queries_and_keys(attention: MultiHeadAttention, x: Tensor, constant: bool) -> tuple[Tensor, Tensor]:
-    """x (B,L,D) -> q (B,H,L,K), k (B,Hkv,L,K)."""
-    bias = attention.input.bias if constant else None
-    projected = nn.functional.linear(x, attention.input.weight, bias)
-    both = projected[..., : (attention.n_heads + attention.n_kv_heads) * attention.d_head]  # without the values
-    by_head = both.unflatten(-1, (-1, attention.d_head)).transpose(1, 2)  # (B,H+Hkv,L,K)
-    return by_head[:, : attention.n_heads], by_head[:, attention.n_heads :]

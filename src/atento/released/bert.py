@@ -24,7 +24,7 @@ from atento.released.family import (
 )
 from atento.released.weight_rows import Row, blocks, linear, norm
 
-_TABLE = "embeddings.word_embeddings.weight"
+TABLE = "embeddings.word_embeddings.weight"
 BERT_BLOCK = (
     *("attention.output.dense", "attention.output.LayerNorm"),
     *("intermediate.dense", "output.dense", "output.LayerNorm"),
@@ -47,10 +47,10 @@ class Relative:
     projected: bool = False
 
 
-def _roberta_heads(classes: str) -> HeadNames:
+def roberta_heads(classes: str) -> HeadNames:
     return HeadNames(
         classes,
-        _TABLE,
+        TABLE,
         dense="lm_head.dense",
         norm="lm_head.layer_norm",
         matrix="lm_head.decoder.weight",
@@ -66,7 +66,7 @@ _RELATIVES = (
         "bert",
         HeadNames(
             "Bert",
-            _TABLE,
+            TABLE,
             dense="cls.predictions.transform.dense",
             norm="cls.predictions.transform.LayerNorm",
             matrix="cls.predictions.decoder.weight",
@@ -75,14 +75,14 @@ _RELATIVES = (
         ),
         "bert.",
     ),
-    Relative("roberta", _roberta_heads("Roberta"), "roberta.", from_padding=True),
-    Relative("xlm-roberta", _roberta_heads("XLMRoberta"), "roberta.", from_padding=True),
-    Relative("camembert", _roberta_heads("Camembert"), "roberta.", from_padding=True),
+    Relative("roberta", roberta_heads("Roberta"), "roberta.", from_padding=True),
+    Relative("xlm-roberta", roberta_heads("XLMRoberta"), "roberta.", from_padding=True),
+    Relative("camembert", roberta_heads("Camembert"), "roberta.", from_padding=True),
     Relative(
         "electra",
         HeadNames(
             "Electra",
-            _TABLE,
+            TABLE,
             dense="generator_predictions.dense",
             norm="generator_predictions.LayerNorm",
             matrix="generator_lm_head.weight",
@@ -177,7 +177,7 @@ def _write(relative: Relative, config: NetworkConfig) -> dict[str, object]:
 
 def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
     rows = [
-        Row("embedding.weight", (_TABLE,)),
+        Row("embedding.weight", (TABLE,)),
         Row("inputs.positions.schemes.0.weight", ("embeddings.position_embeddings.weight",)),
         Row("inputs.segments", ("embeddings.token_type_embeddings.weight",)),
         *norm("inputs.norm", "embeddings.LayerNorm"),

@@ -60,6 +60,10 @@ def _read(data: Settings, names: frozenset[str], tying: Tying) -> NetworkConfig:
     names |= {second for first, second in _SECOND_NAMES.items() if first in names}
     heads = read_heads(replace(_HEADS, hidden_activation=pooler), data, names, activation, rates)
     positions, scale = _positions(data, width // n_heads)
+    convolution = None
+    if (kernel := data.get("conv_kernel_size") or 0) >= 1:  # of the larger models
+        kernel_activation = activation_of(data.get("conv_act", "tanh"), "deberta-v2")
+        convolution = ConvolutionConfig(kernel, kernel_activation, data.get("conv_groups", 1))
     return NetworkConfig(
         architecture="encoder",
         family="deberta-v2",
@@ -73,20 +77,11 @@ def _read(data: Settings, names: frozenset[str], tying: Tying) -> NetworkConfig:
         ids=special_ids(data, pad=0, unk=min(3, last), bos=min(1, last), eos=min(2, last), mask=min(128000, last)),
         norm_eps=data.get("layer_norm_eps", 1e-7),
         positions=positions,
-        convolution=_convolution(data),
+        convolution=convolution,
         max_len=data["max_position_embeddings"],
         heads=heads,
         initializer="normal",
     )
-
-
-def _convolution(data: Settings) -> ConvolutionConfig | None:
-    """The convolution of the larger models; None: there is none."""
-    width = data.get("conv_kernel_size") or 0
-    if width < 1:
-        return None
-    activation = activation_of(data.get("conv_act", "tanh"), "deberta-v2")
-    return ConvolutionConfig(width, activation, data.get("conv_groups", 1))
 
 
 def _positions(data: Settings, head_width: int) -> tuple[PositionConfig | tuple[PositionConfig, ...], float | None]:

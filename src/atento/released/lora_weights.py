@@ -145,7 +145,7 @@ def join(
         weight = weights[row.ours].clone()
         old = weight[start:stop].to(torch.promote_types(weight.dtype, torch.float32))
         if _TOKENS in parts:
-            old = _with_tokens(old, parts[_TOKENS], _token_ids(name, settings), f"{folder}: {name}")
+            old = _with_tokens(old, parts[_TOKENS], name, settings, folder)
         if parts.keys() - {_TOKENS}:
             old = _adapted(old, row.transposed, name, parts, settings, folder)
         weight[start:stop] = old.to(weight.dtype)
@@ -213,19 +213,14 @@ def _scale(name: str, rank: int, settings: Mapping[str, object]) -> float:
     return alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
 
 
-def _token_ids(name: str, settings: Mapping[str, Any]) -> list[int]:
-    """The rows of an embedding that were trained, by `trainable_token_indices`."""
+def _with_tokens(table: Tensor, rows: Tensor, name: str, settings: Mapping[str, Any], folder: object) -> Tensor:
+    """The embedding `name` (V,D) with the rows that were trained, by `trainable_token_indices`, in place of its own."""
     ids = settings.get("trainable_token_indices") or []
     if isinstance(ids, Mapping):
         ids = next((own for key, own in ids.items() if f".{name}".endswith(f".{key}")), [])
-    return list(ids)
-
-
-def _with_tokens(table: Tensor, rows: Tensor, ids: list[int], what: str) -> Tensor:
-    """The table (V,D) with the trained rows in place of its own."""
     if len(ids) != len(rows) or rows.shape[1:] != table.shape[1:] or not all(0 <= n < len(table) for n in ids):
         raise ModelError(
-            f"{what}: `trainable_token_indices` names {counted(len(ids), 'row')} of a table of {tuple(table.shape)}, "
-            f"and the file holds {tuple(rows.shape)}"
+            f"{folder}: {name}: `trainable_token_indices` names {counted(len(ids), 'row')} of a table of "
+            f"{tuple(table.shape)}, and the file holds {tuple(rows.shape)}"
         )
-    return table.index_copy(0, torch.tensor(ids, dtype=torch.long), rows.to(table.dtype))
+    return table.index_copy(0, torch.tensor(list(ids), dtype=torch.long), rows.to(table.dtype))

@@ -3,24 +3,13 @@
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import AttentionConfig, FeedForwardConfig, InputConfig
 from atento.config.sections.position_scheme import PositionConfig
-from atento.released.bert import bert_settings
-from atento.released.encoder_heads import HeadDropout, HeadNames, head_rows, read_heads, write_heads
+from atento.released.bert import TABLE, bert_settings, roberta_heads
+from atento.released.encoder_heads import HeadDropout, head_rows, read_heads, write_heads
 from atento.released.family import Family, Settings, Tying, activation_of, refuse, sizes_of, special_ids, their_ids
 from atento.released.weight_rows import Row, blocks, linear, norm
 
-_TABLE = "embeddings.word_embeddings.weight"
 _PAD = 1  # positions begin behind it, whatever the configuration says
-_HEADS = HeadNames(
-    "MPNet",
-    _TABLE,
-    dense="lm_head.dense",
-    norm="lm_head.layer_norm",
-    matrix="lm_head.decoder.weight",
-    bias="lm_head.bias",
-    activation="gelu",
-    hidden="classifier.dense",
-    classifier="classifier.out_proj",
-)
+_HEADS = roberta_heads("MPNet")
 
 
 def _read(data: Settings, names: frozenset[str], tying: Tying) -> NetworkConfig:
@@ -63,7 +52,7 @@ def _write(config: NetworkConfig) -> dict[str, object]:
 
 def _rows(config: NetworkConfig) -> list[Row]:
     rows = [
-        Row("embedding.weight", (_TABLE,)),
+        Row("embedding.weight", (TABLE,)),
         Row("inputs.positions.schemes.0.weight", ("embeddings.position_embeddings.weight",)),
         *norm("inputs.norm", "embeddings.LayerNorm"),
         Row("stack.positions.schemes.0.weight", ("encoder.relative_attention_bias.weight",)),

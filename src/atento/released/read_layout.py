@@ -1,7 +1,7 @@
 """Reads a folder in the Hugging Face layout: our configuration, our weights, and a report with the keys left unread."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -308,15 +308,11 @@ class ReadKeys(dict[str, object]):
 
     def unread(self) -> list[str]:
         """The keys with a value that were not read, without those that change no computation."""
-        return sorted(key for key in self.keys() - self.read if _may_matter(key) and not self._is_neutral(key))
-
-    def _is_neutral(self, key: str) -> bool:
-        """Whether the value of a key changes nothing: that of its class, a neutral one, or that of its other name."""
-        value, same = super().get(key), super().get(_ALIASES.get(key, ""))
-        return value in (None, self.defaults.get(key), same) or value in _NEUTRAL.get(key, ())
-
-
-def _may_matter(key: str) -> bool:
-    """Whether a key that was not read may change what a network computes."""
-    harmless: Iterable[str] = _HARMLESS | _CONDITIONAL
-    return key not in harmless and not key.endswith(_HARMLESS_ENDS) and not key.startswith(_HARMLESS_STARTS)
+        found = []
+        for key in self.keys() - self.read - _HARMLESS - _CONDITIONAL:
+            value, same = super().get(key), super().get(_ALIASES.get(key, ""))
+            # changes nothing: that of its class, a neutral one, or that of its other name
+            neutral = value in (None, self.defaults.get(key), same) or value in _NEUTRAL.get(key, ())
+            if not (neutral or key.endswith(_HARMLESS_ENDS) or key.startswith(_HARMLESS_STARTS)):
+                found.append(key)
+        return sorted(found)

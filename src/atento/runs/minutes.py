@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 
 from atento.base.errors import counted
+from atento.base.limits import read_plain_text
 from atento.runs.classifier import classifier_of
 from atento.runs.prepare import steps_of
 from atento.runs.setup import Setup
@@ -45,7 +46,7 @@ def fix_updates(setup: Setup) -> None:
     setup.identity = {**setup.identity, "minutes": {**saved, "steps": steps, "limited": steps < fitting}}
     if setup.replica.main:
         path = setup.folder / "run.json"
-        kept = json.loads(path.read_text(encoding="utf-8"))  # it has `processes` too, which is no part of the identity
+        kept = json.loads(read_plain_text(path))  # it has `processes` too, which is no part of the identity
         write_whole(path, json.dumps(kept | setup.identity, indent=2) + "\n")
     training = replace(setup.recipe.training, steps=steps, epochs=None)
     origins = setup.loaded.origins | {"training.steps": TIMED}

@@ -235,8 +235,8 @@ def measured(
         small = parameter_count(build_network(config)) <= _MEASURED
     if small or config.n_layers <= 2:
         return of(config, tuned=True)
-    names = ("n_layers",) if config.n_decoder_layers is None else ("n_layers", "n_decoder_layers")
-    one, two = (of(replace(config, **dict.fromkeys(names, count)), tuned=False) for count in (1, 2))
+    depths = [(n, None if config.n_decoder_layers is None else n) for n in (1, 2)]  # of both stacks, if there are two
+    one, two = (of(replace(config, n_layers=n, n_decoder_layers=m), tuned=False) for n, m in depths)
     others = config.n_layers - 1
     peak, products = (first + others * (second - first) for first, second in zip(one[:2], two[:2]))
     return peak, products, one[2] + others * max(0.0, two[2] - one[2])

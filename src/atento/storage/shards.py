@@ -1,9 +1,8 @@
 """Checkpoints of sharded weights: each process writes the files of its shard, and the first one commits all."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +23,7 @@ from atento.storage.checkpoint import (
 )
 from atento.storage.manifest import FileEntry, directory, write_file
 from atento.storage.tensorfile import Chunk, byte_size, safetensors_chunks, to_bytes
-
-
-@dataclass(frozen=True)
-class Writers:
-    """One of the processes that save sharded weights together."""
-
-    main: bool  # whether this process commits the checkpoint; it has shard 0
-    shard: int | None  # number of the shard that this process writes, from 0; None: another process writes it
-    shards: int  # number of shards
-    # does something on all processes and returns the plain results of all; raises an exception on all, if it is raised
-    # on any
-    all_do: Callable[[Callable[[], object]], list[Any]]
+from atento.storage.writer import Writers
 
 
 def save_shards(

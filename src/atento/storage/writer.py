@@ -1,9 +1,23 @@
-"""Checkpoints written in a thread beside the next training steps."""
+"""Who writes checkpoints: a thread beside the next training steps, and processes that each save a shard."""
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Writers:
+    """One of the processes that save sharded weights together (`atento.storage.shards`)."""
+
+    main: bool  # whether this process commits the checkpoint; it has shard 0
+    shard: int | None  # number of the shard that this process writes, from 0; None: another process writes it
+    shards: int  # number of shards
+    # does something on all processes and returns the plain results of all; raises an exception on all, if it is raised
+    # on any
+    all_do: Callable[[Callable[[], object]], list[Any]]
 
 
 class CheckpointWriter:

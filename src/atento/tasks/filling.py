@@ -95,8 +95,6 @@ def fill(
     _check_texts(model, texts)
     if not isinstance(network, EncoderDecoder):
         candidates = _fill_masks(model, texts, top, iterations, ids)
-    elif _writes_spans(model):
-        candidates = _fill_spans(model, texts, top)
     else:
         candidates = _fill_by_writing(model, texts, top)
     return candidates[0] if isinstance(text, str) else candidates
@@ -136,10 +134,12 @@ def fill_each(
 
 def predicts_masks(model: TaskModel) -> bool:
     """Whether a model is a masked one. Raises CapabilityError: nor does it write what fills masks."""
-    network = model.network
+    network, task = model.network, model.config.get("task")
     masked = network.config.architecture == "encoder" and "vocabulary" in network.heads
-    if not masked and not (isinstance(network, EncoderDecoder) and (_writes_spans(model) or _denoises(model))):
-        verb = TASKS[str(model.config.get("task"))].verb if model.config.get("task") in TASKS else None
+    verb, family = TASKS[str(task)].verb if task in TASKS else None, FAMILIES.get(network.config.family)
+    # whether an encoder-decoder was trained to write a text without its masks
+    denoises = (family is not None and family.denoises) or verb == "fill"
+    if not masked and not (isinstance(network, EncoderDecoder) and (_writes_spans(model) or denoises)):
         use = f"; this one can {verb}" if verb is not None and verb != "fill" else ""
         raise CapabilityError(f"filling masks takes a masked model, a T5 or a BART{use}")
     return masked
@@ -291,34 +291,20 @@ def mask_log_probs(network: Network, tokenizer: Tokenizer, rows: list[list[int]]
     return log_probs.index_fill(-1, others, float("-inf"))
 
 
-def _fill_spans(model: TaskModel, texts: Sequence[str], top: int) -> list[list[Candidate]]:
-    """Candidates by an encoder-decoder that writes each sentinel and its span."""
-    tokenizer = tokenizer_of(model)
-    sentinels = sentinel_ids(tokenizer)
-
-    def candidate(source: list[int], written: Hypothesis) -> Candidate:
-        masks = [token for token in source if token in set(sentinels)]
-        ids, spans = (restored(tokens, written.ids, sentinels) for tokens in (source, masks))
-        return _candidate(tokenizer, ids, spans, written.log_prob)
-
-    return [[candidate(source, one) for one in written] for source, written in _written(model, texts, top)]
-
-
-def _denoises(model: TaskModel) -> bool:
-    """Whether an encoder-decoder was trained to write a text without its masks."""
-    task = model.config.get("task")
-    family = FAMILIES.get(model.network.config.family)
-    return (family is not None and family.denoises) or (task in TASKS and TASKS[str(task)].verb == "fill")
-
-
 def _fill_by_writing(model: TaskModel, texts: Sequence[str], top: int) -> list[list[Candidate]]:
-    """Candidates by an encoder-decoder that writes the text without masks."""
+    """Candidates by an encoder-decoder, which writes each sentinel and its span, or the text without masks."""
     tokenizer = tokenizer_of(model)
+    sentinels = sentinel_ids(tokenizer) if _writes_spans(model) else ()
     others = set(tokenizer.other_ids(model.network.config.target_vocab_size))
 
     def candidate(source: list[int], written: Hypothesis) -> Candidate:
-        ids = [token for token in written.ids if token not in others]
-        return _candidate(tokenizer, ids, between(source, ids, tokenizer.mask_id), written.log_prob)
+        if sentinels:
+            masks = [token for token in source if token in sentinels]
+            ids, filled = (restored(tokens, written.ids, sentinels) for tokens in (source, masks))
+        else:
+            ids = [token for token in written.ids if token not in others]
+            filled = between(source, ids, tokenizer.mask_id)
+        return _candidate(tokenizer, ids, filled, written.log_prob)
 
     return [[candidate(source, one) for one in written] for source, written in _written(model, texts, top)]
 

@@ -98,20 +98,18 @@ def draft_of(model: TaskModel, decoding: DecodingConfig) -> Draft | None:
     if isinstance(small.network, EncoderDecoder) != reads_source:
         kinds = f"{type(small.network).__name__} and {type(model.network).__name__}"
         raise CapabilityError(f"`draft` must be a model of the same architecture as {model.requested}: got {kinds}")
-    if not _same_vocabularies(small.tokenizer, tokenizer):
+    theirs = small.tokenizer
+    if (
+        theirs is None
+        or tokenizer is None
+        or not (same_vocabulary(theirs, tokenizer) and same_vocabulary(theirs.target, tokenizer.target))
+    ):
         raise CapabilityError(
             f"`draft` must have the vocabulary of {model.requested}: that of {small.requested} is another one"
         )
     longest = small.network.config.position_limit
     rows = model.network.config.target_vocab_size
     return Draft(has_ngrams, small.step_function(), decoding.draft_tokens, longest, source, rows)
-
-
-def _same_vocabularies(first: Tokenizer | None, second: Tokenizer | None) -> bool:
-    """Whether two models have tokenizers with the same vocabularies, of sources and of outputs."""
-    if first is None or second is None:
-        return False
-    return same_vocabulary(first, second) and same_vocabulary(first.target, second.target)
 
 
 @lru_cache(maxsize=64)

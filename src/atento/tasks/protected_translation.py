@@ -10,7 +10,6 @@ from atento.tasks.task_model import TaskModel, check_flags, tokenizer_of
 from atento.tasks.text_generation import GeneratedText
 from atento.tasks.translation_languages import TranslationOptions
 from atento.tasks.word_links import word_links
-from atento.text.glossary import Glossary
 from atento.text.span_protection import Output, Outputs, Translate, protected_outputs
 
 
@@ -39,7 +38,12 @@ def translate_protected(
     if glossary is not None and (n_best or 1) > 1:
         raise UsageError("`glossary` and `n_best` exclude each other: terms are kept in the best output")
     terms = None if glossary is None else glossary_of(glossary)
-    _check_writable(model, texts, terms)
+    tokenizer = tokenizer_of(model).target
+    for term in dict.fromkeys(met.term for text in texts for met in terms.find(text)) if terms else ():
+        for form in term.forms:
+            ids = tokenizer.encode(form)
+            if not ids or tokenizer.specials.get("unk") in ids:
+                raise DataError(f"{term.place}: the model's vocabulary cannot write {form!r}")
     steps, answer = protected_outputs(texts, terms, protect=protect), cast(object, None)
     while True:  # `protected_outputs` asks for searches and links, and goes on with the answers
         try:
@@ -65,13 +69,3 @@ def translate_protected(
             answer = [[Output(one.text, one.hypothesis.score, one) for one in rows] for rows in written]
         else:
             answer = [word_links(model, source, output, options) for source, output in asked.pairs]
-
-
-def _check_writable(model: TaskModel, texts: Sequence[str], glossary: Glossary | None) -> None:
-    """Raises DataError: the vocabulary cannot write a term of the texts; before any work."""
-    tokenizer = tokenizer_of(model).target
-    for term in dict.fromkeys(met.term for text in texts for met in glossary.find(text)) if glossary else ():
-        for form in term.forms:
-            ids = tokenizer.encode(form)
-            if not ids or tokenizer.specials.get("unk") in ids:
-                raise DataError(f"{term.place}: the model's vocabulary cannot write {form!r}")

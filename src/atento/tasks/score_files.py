@@ -74,15 +74,18 @@ def read_items(
         return replace(items, values=list(respelled(items.values)[0]))  # spelled as our schemes are
     read = list(enumerate(read_lines(path), 1)) if rows is None else rows
     parse = _PARSERS.get(outputs, str)
-    if outputs == "classes" and reference:
-        parse = _right_label
     if outputs == "probabilities" and reference:  # a label has no probability; `where_all_say` knows which may lack
-        parse = _label_or_none
+
+        def parse(line: str) -> str | None:
+            return _label(line) if line.strip() else None
+
     values = []
     for number, line in read:
         if isinstance(line, DataError):
             raise line
         try:
+            if outputs == "classes" and reference and not line.strip():
+                raise ValueError(_BLANK)
             values.append(parse(line))
         except ValueError as error:
             raise DataError(f"{name}:{number}: {error}") from None
@@ -176,16 +179,6 @@ def _label(line: str) -> str:
 
 
 _BLANK = "a blank line is no label; remove the line from every file, as training leaves it out"
-
-
-def _right_label(line: str) -> str:
-    if not line.strip():
-        raise ValueError(_BLANK)
-    return _label(line)
-
-
-def _label_or_none(line: str) -> str | None:
-    return _label(line) if line.strip() else None
 
 
 def _labels(line: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,32 +135,16 @@ def answer(
         with shared.loaded(model) as loaded:
             _show([(question, text)], loaded.answers([question], [text], **options), n_best, shared.as_json)
         return
-    shared.answer(
-        "answer",
-        model,
-        lambda loaded, lines, first, bad: _show_answers(loaded, lines, first, bad, parse, shared, options, n_best),
-        ready=lambda loaded: loaded.answers([], [], **options),
-        check=parse,
-    )
 
+    def show_answers(loaded: "Model", lines: Sequence[str], first: int, bad: list[str] | None) -> None:
+        from atento.data.files.source_lines import display_name
 
-def _show_answers(
-    loaded: "Model",
-    lines: Sequence[str],
-    first: int,
-    bad: list[str] | None,
-    parse: Callable[[str, str], _Pair],
-    shared: QuestionOptions,
-    options: _Options,
-    n_best: int | None,
-) -> None:
-    """Print the answers to the questions of some lines; `first` is the number of the first line."""
-    from atento.data.files.source_lines import display_name
+        pairs = [parse(line, "") if line.strip() else ("", "") for line in lines]
+        before = display_name(shared.file) + (": question " if shared.form in _BY_NAME else ":")
+        positions = [f"{before}{shared.number(index)}" for index in range(first - 1, first - 1 + len(lines))]
+        _show(pairs, _answers(loaded, pairs, positions, bad, options), n_best, shared.as_json)
 
-    pairs = [parse(line, "") if line.strip() else ("", "") for line in lines]
-    before = display_name(shared.file) + (": question " if shared.form in _BY_NAME else ":")
-    positions = [f"{before}{shared.number(index)}" for index in range(first - 1, first - 1 + len(lines))]
-    _show(pairs, _answers(loaded, pairs, positions, bad, options), n_best, shared.as_json)
+    shared.answer("answer", model, show_answers, ready=lambda loaded: loaded.answers([], [], **options), check=parse)
 
 
 def _answers(

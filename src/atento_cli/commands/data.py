@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from itertools import islice
@@ -84,13 +83,13 @@ def peek(
     for batch, row, example in islice(examples, count):
         single = next(iter(batch.labels)) if len(batch.labels) == 1 else None
         heads = {name: single if name == "labels" else name for name in example}
-        named = {
-            name: _class_names(ids, classes[str(heads[name])])
-            if heads[name] in classes
-            else (tokenizer.target if name in ("target_ids", "labels") else tokenizer).tokens(ids)
-            for name, ids in example.items()
-            if heads[name] not in spans
-        }
+        named: dict[str, list[str]] = {}
+        for name, ids in ((name, ids) for name, ids in example.items() if heads[name] not in spans):
+            labels = classes.get(str(heads[name]))
+            if labels is None:
+                named[name] = (tokenizer.target if name in ("target_ids", "labels") else tokenizer).tokens(ids)
+            else:  # the number itself where a class has no name
+                named[name] = [labels[number] if number < len(labels) else str(number) for number in ids]
         for name in example.keys() - named.keys():  # the positions of an answer's first and last token
             read = example.get("ids", example.get("source_ids", []))
             example[name] = [*example[name], int(batch.extras["end"][row])]
@@ -104,11 +103,6 @@ def peek(
             shown = (text if name == "segment_ids" else f"{text}:{number}" for text, number in pairs)
             echo(f"{name:>12}  {' '.join(shown)}")
         echo("")
-
-
-def _class_names(numbers: Sequence[int], labels: Sequence[str]) -> list[str]:
-    """The labels of classes; the number itself where a class has no name."""
-    return [labels[number] if number < len(labels) else str(number) for number in numbers]
 
 
 @data_app.command("tokenize", epilog="Example:  atento data tokenize lm.yaml")

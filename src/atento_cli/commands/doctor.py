@@ -44,14 +44,9 @@ def doctor(
     With --cluster, print the links between the processes of a run, their clocks, what the shared folder can do, and
     whether versions and random numbers are equal. The exit status is 1 if something is wrong.
     """
-    if cluster:
-        _check_cluster(nproc, folder, device, as_json)
+    if not cluster:
+        _check_machine(as_json)
         return
-    _check_machine(as_json)
-
-
-def _check_cluster(nproc: int | None, folder: str, device: str, as_json: bool) -> None:
-    """Check the processes that a launcher has started, or start them; the first one prints the table."""
     from pathlib import Path
 
     from atento.base.precision import resolve_device

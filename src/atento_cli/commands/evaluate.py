@@ -1,6 +1,7 @@
 """`atento evaluate`: a model scored on labelled data."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,10 +19,13 @@ from atento_cli.score_gates import hold_gates, parse_gates
 
 if TYPE_CHECKING:
     from atento.metrics import Score
-    from atento.model import Model
     from atento.tasks.calibrating import Confidence
 
 
+Data = Annotated[
+    list[str],
+    typer.Argument(metavar="DATA", help="One file with columns, or parallel files: sources, targets, more references."),
+]
 Language = Annotated[
     str | None, typer.Option(help="For answers: the language whose articles do not count, en or pt; en if not given.")
 ]
@@ -75,12 +79,7 @@ def register(app: typer.Typer) -> None:
 @with_options()
 def evaluate(
     model: ModelArgument,
-    data: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="DATA", help="One file with columns, or parallel files: sources, targets, more references."
-        ),
-    ],
+    data: Data,
     decoding: dict[str, object],
     shared: ModelOptions,
     task: Annotated[
@@ -141,7 +140,8 @@ def evaluate(
         with show_batches("evaluate"):
             options |= {"metrics": [*requested, *also], "columns": chosen, "language": language, "skip_bad": skip_bad}
             scores = evaluation.evaluate(loaded, data, task, say=progress, **options)
-        found = _confidence(loaded, data, calibrate, drawn, columns=chosen, skip_bad=skip_bad, reading=stated)
+        worth = partial(evaluation.calibrate, fit=calibrate, columns=chosen, skip_bad=skip_bad, reading=stated)
+        found = worth(loaded, data) if calibrate or drawn is not None else None
     # what was computed is printed before anything is written, which may fail
     _show(scores, shared.seed, shared.as_json, matrix=report, confidence=found)
     if picture is not None:
@@ -178,15 +178,6 @@ def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:
     if not tables:
         raise UsageError(f"--report is for labels and entities: got task {task}, whose outputs are {outputs}")
     return tables
-
-
-def _confidence(
-    loaded: "Model", data: list[str], fit: bool, picture: Path | None, **options: Any
-) -> "Confidence | None":
-    """What the probabilities of a classifier are worth on DATA, where that is asked for."""
-    from atento.evaluation import calibrate
-
-    return calibrate(loaded, data, fit=fit, **options) if fit or picture is not None else None
 
 
 def _keep(found: "Confidence", picture: Path | None, folder: Path | None, title: str) -> None:

@@ -105,7 +105,7 @@ def new(
 
     What the file leaves open is asked on a terminal; elsewhere it is listed (exit status 2).
     """
-    from atento.runs.new_recipe import new_recipe
+    from atento_cli.corpus.new_recipe import new_recipe
 
     text = new_recipe(files, task, _ask, out.parent if out else Path())
     if out is not None:

@@ -73,11 +73,18 @@ def train(
         _launch(processes)
     from atento.runs.train import train as run  # with torch
 
-    options = {"out": out, "force": force, "device": device, "precision": precision, "seed": seed, "threads": threads}
+    options: dict[str, Any] = {"out": out, "force": force, "device": device, "precision": precision}
+    options |= {"seed": seed, "threads": threads}
     if folds is not None:
-        _cross_validate(recipe, overrides or [], from_, as_json, folds=folds, **options)
+        from atento_cli.search.cross_validation import cross_validate
+
+        if from_ is not None:
+            alone = "--from begins one run at a checkpoint, and --folds trains several runs"
+            raise UsageError(f"{alone}: give one of the two")
+        scores = cross_validate(recipe, overrides or [], folds=folds, **options)
+        echo(json.dumps(scores.to_dict(), ensure_ascii=False) if as_json else str(scores))
         return
-    result = run(recipe, overrides or [], from_=from_, **options)  # type: ignore[arg-type]
+    result = run(recipe, overrides or [], from_=from_, **options)
     if environment.rank() == 0:
         _print(result, as_json)
 
@@ -119,16 +126,6 @@ def _launch(processes: int) -> None:
     from atento.training.replica.launcher import launch  # with torch
 
     raise typer.Exit(launch(processes, "atento_cli.start", sys.argv[1:], progress))
-
-
-def _cross_validate(recipe: str, overrides: list[str], from_: str | None, as_json: bool, **options: Any) -> None:
-    """Train a run for each fold, and print the scores of all folds."""
-    from atento_cli.search.cross_validation import cross_validate
-
-    if from_ is not None:
-        raise UsageError("--from begins one run at a checkpoint, and --folds trains several runs: give one of the two")
-    result = cross_validate(recipe, overrides, **options)
-    echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))
 
 
 def launch(

@@ -37,14 +37,16 @@ def convert_comet(folder: Path, out: Path, *, precision: str | None = None, max_
     """Write a folder of ours; the encoder's `config.json` and tokenizer stand in `folder`, or in the hub's cache.
     Raises ModelError: a checkpoint of another metric or encoder, or of none.
     """
-    hparams = _USUAL | _hparams(folder / HPARAMS)
+    file = folder / HPARAMS
+    written = read_yaml(read_plain_text(file), lambda line, column: f"{file}:{line}:{column}").bare()
+    if not isinstance(written, dict):
+        raise ModelError(f"{file} is damaged: it must hold the hyper-parameters of a model of COMET")
+    hparams = _USUAL | written
     metric = _METRICS.get(str(hparams.get("class_identifier")))
     segments = hparams.get("input_segments", ["mt", "src"])
     if metric is None or hparams.get("encoder_model") != "XLM-RoBERTa" or segments != ["mt", "src"]:
         about = [hparams.get(key) for key in ("class_identifier", "encoder_model", "input_segments")]
-        raise ModelError(
-            f"{folder / HPARAMS}: read are regression_metric and unified_metric (mt, src) on XLM-RoBERTa: got {about}"
-        )
+        raise ModelError(f"{file}: read are regression_metric and unified_metric (mt, src) on XLM-RoBERTa: got {about}")
     if comet_checkpoint(folder) is None:
         raise ModelError(f"{folder}: checkpoints/ must hold the one checkpoint (.ckpt) that {HPARAMS} is of")
     with tempfile.TemporaryDirectory(prefix="atento-") as temporary:
@@ -67,13 +69,6 @@ def convert_comet(folder: Path, out: Path, *, precision: str | None = None, max_
     weights = in_types(model.network.state_dict(), model.stored, precision, str(folder))
     files_of_head |= model.tokenizer.files() | preserved_files(folder)
     write_model(out, model.config | network, weights, files_of_head, max_shard_size=max_shard_size)
-
-
-def _hparams(file: Path) -> dict[str, Any]:
-    data = read_yaml(read_plain_text(file), lambda line, column: f"{file}:{line}:{column}").bare()
-    if not isinstance(data, dict):
-        raise ModelError(f"{file} is damaged: it must hold the hyper-parameters of a model of COMET")
-    return data
 
 
 def _beside(folder: Path, name: object) -> str:

@@ -8,6 +8,7 @@ fuses. A record is right for all lengths because the graphs have no branch on on
 import json
 import logging
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 
 from atento.base.errors import ModelError
 from atento.base.precision import cpu_features
-from atento.config.sections.network import NetworkConfig, network_to_dict
+from atento.config.sections.network import network_to_dict
 from atento.config.sections.position_scheme import ADDED
 from atento.model import Model
 from atento.networks import parameter_count
@@ -35,6 +36,7 @@ def why_not(model: Model) -> str | None:
     if config.architecture not in ("encoder", "decoder", "encoder-decoder"):
         return f"networks of architecture {config.architecture}"
     relative = [scheme.kind for scheme in config.schemes if scheme.kind not in ADDED]
+    embedding = text_vectors_of(model)
     for present, part in (
         (config.attention.sparse is not None, "sparse attention"),
         (config.features is not None, FEATURES),
@@ -50,17 +52,15 @@ def why_not(model: Model) -> str | None:
             "a head of span boundaries alone",
         ),
         (any(head.kind == "crf" for head in config.heads), "the transitions of a crf head"),
-        (_embeds_inner_layer(model), "text vectors of an inner layer"),
+        (
+            embedding is not None and embedding.layer not in (-1, config.n_layers - 1),
+            "text vectors of an inner layer",
+        ),
         (4 * parameter_count(model.network) >= _MOST_BYTES, "weights of 2 GB or more in one file"),
     ):
         if present:
             return part
     return None
-
-
-def _embeds_inner_layer(model: Model) -> bool:
-    embedding = text_vectors_of(model)
-    return embedding is not None and embedding.layer not in (-1, model.network.config.n_layers - 1)
 
 
 def warnings_of(model: Model) -> tuple[str, ...]:
@@ -74,20 +74,15 @@ def write(model: Model, folder: Path, precision: str) -> None:
     """Write the graphs and `config.json`, in the layout of the family where it has one."""
     for name, graph in graphs_of(model.network.eval(), text_vectors_of(model)).items():
         write_graph(graph, folder / name, precision)
-    config = _their_config(model.network.config) or {
+    network = model.network.config
+    config: dict[str, object] = {
         "model_type": "atento",
         "task": model.config.get("task"),
-        "network": network_to_dict(model.network.config),
+        "network": network_to_dict(network),
     }
+    with suppress(ModelError):  # it differs from its family
+        config = FAMILIES[network.family].write(network) if network.family in FAMILIES else config
     (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _their_config(config: NetworkConfig) -> dict[str, object] | None:
-    """The configuration as `transformers` reads it; None if the network is of no released family, or differs."""
-    try:
-        return None if config.family not in FAMILIES else FAMILIES[config.family].write(config)
-    except ModelError:
-        return None
 
 
 def write_graph(graph: Graph, file: Path, precision: str) -> None:

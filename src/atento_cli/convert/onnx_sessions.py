@@ -1,6 +1,6 @@
 """Runs ONNX files under ONNX Runtime, and compares what they compute with the network."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from atento_cli.convert.comparison import (
 from atento_cli.convert.onnx_graphs import head_names, text_vectors_of
 
 Array = NDArray[np.float32]
+Ids = NDArray[np.int64]
 
 
 class Session:
@@ -123,13 +124,16 @@ class Decoding:
         """What the file writes for the rows."""
         ids, token_mask = padded(rows, network.config.pad_id, side="left")  # what is written follows a text
         new, mask = ids.numpy(), token_mask.long().numpy()  # (B,L) each
-        past, outputs = self._empty(len(rows)), _Outputs(len(rows), network.config.eos_ids)
-        while len(outputs) < limit and not outputs.finished:
+        past = self._empty(len(rows))
+
+        def step(new: Ids) -> Array:
+            nonlocal mask, past
             results = self.session({"input_ids": new, "attention_mask": mask, **past})
             past = {name.replace("present", "past_key_values"): value for name, value in results.items()}
-            new = outputs.add(results["logits"][:, -1])
-            mask = np.concatenate([mask, np.ones_like(new)], axis=1)
-        return outputs.rows
+            mask = np.concatenate([mask, np.ones_like(new[:, :1])], axis=1)  # for the token that is written now
+            return np.asarray(results["logits"][:, -1])
+
+        return _greedy(step, new, limit, network.config.eos_ids)
 
     def logits(self, network: Network, rows: Rows, expected: Rows) -> tuple[list[Array], list[Array]]:
         """Those of the file and of the network behind each token of the prompts and of what the network writes."""
@@ -163,12 +167,15 @@ class Translating:
         """What the files write for the rows."""
         inputs, session = self._source(network, rows), self.first
         new = np.full((len(rows), 1), network.config.start_id, dtype=np.int64)
-        outputs = _Outputs(len(rows), network.config.eos_ids)
-        while len(outputs) < limit and not outputs.finished:
+
+        def step(new: Ids) -> Array:
+            nonlocal inputs, session
             results = session(inputs | {"input_ids": new})
             inputs |= {name.replace("present", "past_key_values"): value for name, value in results.items()}
-            new, session = outputs.add(results["logits"][:, -1]), self.later
-        return outputs.rows
+            session = self.later
+            return np.asarray(results["logits"][:, -1])
+
+        return _greedy(step, new, limit, network.config.eos_ids)
 
     def logits(self, network: Network, rows: Rows, expected: Rows) -> tuple[list[Array], list[Array]]:
         """Those of the files and of the network behind the start token and each token that the network writes."""
@@ -181,30 +188,14 @@ class Translating:
         return [computed[read_mask.numpy()]], [reference[read_mask].numpy()]
 
 
-class _Outputs:
-    """The tokens written so far; a row ends before EOS, which is any of `eos_ids`."""
-
-    def __init__(self, count: int, eos_ids: tuple[int, ...]) -> None:
-        self._steps: list[NDArray[np.int64]] = []
-        self._ended, self._eos_ids = np.zeros(count, dtype=bool), eos_ids
-
-    def __len__(self) -> int:
-        return len(self._steps)
-
-    @property
-    def finished(self) -> bool:
-        """Whether all rows have ended."""
-        return bool(self._ended.all())
-
-    def add(self, logits: Array) -> NDArray[np.int64]:
-        """Choose the best tokens by logits (B,V) -> (B,1)."""
-        tokens: NDArray[np.int64] = logits.argmax(axis=-1).astype(np.int64)
-        self._steps.append(tokens)
-        self._ended |= np.isin(tokens, self._eos_ids)
-        return tokens[:, None]
-
-    @property
-    def rows(self) -> Rows:
-        """The outputs without EOS."""
-        columns = np.stack(self._steps, axis=1).tolist()
-        return [list(takewhile(lambda token: token not in self._eos_ids, row)) for row in columns]
+def _greedy(step: Callable[[Ids], Array], new: Ids, limit: int, eos_ids: tuple[int, ...]) -> Rows:
+    """The tokens that are written behind ids (B,L), without EOS; `step` gives the logits (B,V) behind new ids."""
+    written: list[Ids] = []
+    ended = np.zeros(len(new), dtype=bool)
+    while len(written) < limit and not ended.all():
+        tokens: Ids = step(new).argmax(axis=-1).astype(np.int64)
+        written.append(tokens)
+        ended |= np.isin(tokens, eos_ids)
+        new = tokens[:, None]
+    columns = np.stack(written, axis=1).tolist()
+    return [list(takewhile(lambda token: token not in eos_ids, row)) for row in columns]

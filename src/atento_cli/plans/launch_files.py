@@ -61,6 +61,7 @@ def slurm(job: Job) -> str:
     continues the run.
     """
     command = " \\\n        ".join(torchrun(job, "SLURM_NODEID", '"$SLURM_JOB_ID"', '"$HEAD_NODE"'))
+    quoted = command.replace("'", "'\\''")  # for a place between single quotes
     gpus = f"#SBATCH --gpus-per-node={job.processes}\n" if job.gpus else ""
     return f"""#!/bin/bash
 # Trains on {job.nodes} machines with {job.processes} processes each. The same script continues the run.
@@ -79,14 +80,9 @@ export TORCH_ELASTIC_SHUTDOWN_TIMEOUT={GRACE - 10}  # seconds to save a checkpoi
 # each task expands the variables by itself
 # shellcheck disable=SC2016
 srun --kill-on-bad-exit=1 bash -c '
-    exec {quoted_once(command)}
+    exec {quoted}
 '
 """
-
-
-def quoted_once(command: str) -> str:
-    """Return a command for a place between single quotes."""
-    return command.replace("'", "'\\''")
 
 
 _JOBSET = """# Trains on {nodes} machines with {processes} processes each. The same file continues the run.

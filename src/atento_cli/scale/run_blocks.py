@@ -84,7 +84,10 @@ class WorkerPool:
                 block, raw = item
                 self.outcomes.put(_Outcome(block, worker.answer(block, raw)))
             except WorkerLost as error:
-                self._drop(number)
+                with self._lock:
+                    lost = self._workers.pop(number, None)
+                if lost is not None:
+                    lost.close()
                 worker = None
                 self.outcomes.put(_Outcome(block, error))
             except BaseException as error:
@@ -99,12 +102,6 @@ class WorkerPool:
         if closed:
             worker.close()
         return worker
-
-    def _drop(self, number: int) -> None:
-        with self._lock:
-            worker = self._workers.pop(number, None)
-        if worker is not None:
-            worker.close()
 
 
 class BlockRun:
@@ -142,32 +139,29 @@ class BlockRun:
             self._hand_out(pool, waiting)
             while self._under_way and len(self._failed) < _FAILED:
                 outcome = pool.outcomes.get()
-                if isinstance(outcome.result, Answer):
-                    self._answered(outcome.block, outcome.result)
-                elif not isinstance(outcome.result, WorkerLost):
-                    raise outcome.result  # no loss of a worker: trying again would not help
-                elif outcome.block is None:  # lost before it had a model
-                    self._not_loaded(outcome.result)
+                block, result = outcome.block, outcome.result
+                if isinstance(result, Answer):
+                    if block is None:
+                        self._unloaded = 0
+                        self._heard(result)
+                    else:
+                        del self._under_way[block.number]
+                        self._done(block, result)
+                elif not isinstance(result, WorkerLost):
+                    raise result  # no loss of a worker: trying again would not help
+                elif block is None:  # lost before it had a model
+                    self._unloaded += 1
+                    if self._unloaded == ATTEMPTS:
+                        raise AtentoError(
+                            f"the model could not be loaded in {ATTEMPTS} workers; the last time {result}"
+                        )
+                    self._lost(f"a worker was lost before its model was loaded: {result}")
                 else:
-                    self._again(pool, outcome.block, outcome.result)
+                    self._again(pool, block, result)
                 self._hand_out(pool, waiting)
         if self._failed:
             names = ", ".join(block.range for block, _ in self._failed)
             raise AtentoError(f"{names} failed {ATTEMPTS} times; the last time {self._failed[-1][1]}")
-
-    def _answered(self, block: Block | None, answer: Answer) -> None:
-        if block is None:
-            self._unloaded = 0
-            self._heard(answer)
-        else:
-            del self._under_way[block.number]
-            self._done(block, answer)
-
-    def _not_loaded(self, error: WorkerLost) -> None:
-        self._unloaded += 1
-        if self._unloaded == ATTEMPTS:
-            raise AtentoError(f"the model could not be loaded in {ATTEMPTS} workers; the last time {error}")
-        self._lost(f"a worker was lost before its model was loaded: {error}")
 
     def _again(self, pool: WorkerPool, block: Block, error: WorkerLost) -> None:
         """Hand out the block of a lost worker once more, unless it lost too many."""

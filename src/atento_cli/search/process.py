@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,25 +15,9 @@ from atento.base.errors import AtentoError, TrainingStopped, UsageError
 from atento.base.processes import ended_by
 from atento.runs.run_record import read_run
 from atento.training.progress import STOP_SIGNALS, StopRequest
+from atento_cli.search.result import Trial
 
 _POLL = 0.1  # seconds
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a trial ended at a rung."""
-
-    finished: bool = False  # whether it trained all of its steps, or stopped early
-    metric: str | None = None  # name of the score
-    # its best validation score, or that of its averaged checkpoint, if it is better; None: it failed
-    score: float | None = None
-    ties: tuple[float, ...] = ()  # what decides between equal scores, each so that higher is better
-    # `step`, `steps`: its last step, and the number of its steps
-    step: int = 0
-    steps: int | None = None
-    seconds: float | None = None  # time in training
-    test: Mapping[str, float] | None = None  # its test scores by name, if it has finished
-    error: str | None = None  # why it failed, as one sentence; None: it did not
 
 
 class Trainer:
@@ -94,8 +77,11 @@ class Trainer:
                 answer = answer if "pid" in message else message
 
 
-def run_trial(trainer: Trainer, request: Mapping[str, Any], *, data_varies: bool) -> Outcome:
-    """Train a trial until the share of its steps that the request names.
+def run_trial(trainer: Trainer, trial: Trial, request: Mapping[str, Any], *, data_varies: bool) -> str | None:
+    """Train a trial until the share of its steps that the request names, and set how it ended.
+
+    Returns:
+        Why it failed, as one sentence; None: it did not.
 
     Args:
         trainer: runs its process.
@@ -110,7 +96,7 @@ def run_trial(trainer: Trainer, request: Mapping[str, Any], *, data_varies: bool
     if "error" in answer:
         if answer.get("fatal") and not data_varies:
             raise UsageError(answer["error"])
-        return Outcome(error=answer["error"])
+        return str(answer["error"])
     ended = signal.Signals(-status) if status < 0 else None  # a negative status is the signal that ended it
     # the last case: stopped before it could say so
     if "stopped" in answer or (ended is not None and ended in STOP_SIGNALS) or (stop.by is not None and not answer):
@@ -118,23 +104,20 @@ def run_trial(trainer: Trainer, request: Mapping[str, Any], *, data_varies: bool
         raise TrainingStopped(f"stopped by {name} in {request['folder']}; run the same command to resume")
     if not answer:
         if ended is None:
-            return Outcome(error=f"its process ended with status {status}; {trainer.log.name} says why")
-        return Outcome(error=f"its process was ended by {ended_by(-status)}")
+            return f"its process ended with status {status}; {trainer.log.name} says why"
+        return f"its process was ended by {ended_by(-status)}"
     try:
-        return _read(Path(request["folder"]), bool(answer["finished"]))
+        record, finished = read_run(Path(request["folder"])), bool(answer["finished"])
+        used, best = record.in_use, record.best
+        test = record.test if finished else None
     except AtentoError as error:
-        return Outcome(error=str(error))
-
-
-def _read(folder: Path, finished: bool) -> Outcome:
-    """Return the outcome of a trial that trained, from its run folder."""
-    record = read_run(folder)
-    used, best = record.in_use, record.best
-    if finished and used is not None and used.score is not None:
-        score, ties = used.score, used.ties
+        return str(error)
+    if finished and used is not None and used.score is not None:  # the averaged checkpoint may be better
+        trial.score, trial.ties = used.score, used.ties
     elif best is not None:
-        score, ties = best.value, best.ties
+        trial.score, trial.ties = best.value, best.ties
     else:
-        return Outcome(error=f"it has no finite validation score ({record.metric})")
-    test = record.test if finished else None
-    return Outcome(finished, record.metric, score, ties, record.step, record.steps, record.seconds, test)
+        return f"it has no finite validation score ({record.metric})"
+    trial.state, trial.metric, trial.test = "finished" if finished else "paused", record.metric, test
+    trial.step, trial.steps, trial.seconds = record.step, record.steps, record.seconds
+    return None

@@ -13,7 +13,7 @@ from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.config.reading.schema import as_node
 from atento.storage.lock import RunLock
 from atento.training.progress import Reporter, StopRequest
-from atento_cli.search.process import Outcome, Trainer, run_trial
+from atento_cli.search.process import Trainer, run_trial
 from atento_cli.search.result import RungScore, SearchResult, Trial, importance_of
 from atento_cli.search.search_folder import (
     differences,
@@ -207,20 +207,16 @@ class _Search:
                 self._fail(trial, reason)
         alive = list(self.trials)
         for level, rung in enumerate(self.plan.rungs):
-            if level:
-                alive = self._promoted(alive, rung.n_trials)
+            if level:  # the best trials go on, in their order; the others are dropped, unless they have finished
+                better = sorted(alive, key=lambda trial: ([-value for value in trial.quality], trial.number))
+                for trial in better[rung.n_trials :]:
+                    trial.state = "finished" if trial.state == "finished" else "dropped"
+                alive = sorted(better[: rung.n_trials], key=lambda trial: trial.number)
             for trial in alive:
                 if trial.state != "failed" and len(trial.rungs) <= level:  # resumed: it has this rung's score already
                     self._train(trial, rung)
             alive = [trial for trial in alive if trial.state != "failed"]
         return self._finish()
-
-    def _promoted(self, alive: list[Trial], count: int) -> list[Trial]:
-        """Return the best trials in their order; the others are dropped, unless they have finished."""
-        better = sorted(alive, key=lambda trial: ([-value for value in trial.quality], trial.number))
-        for trial in better[count:]:
-            trial.state = "finished" if trial.state == "finished" else "dropped"
-        return sorted(better[:count], key=lambda trial: trial.number)
 
     @property
     def metric(self) -> str | None:
@@ -251,18 +247,12 @@ class _Search:
             "folder": str(self.folder / trial.name),
             "share": str(rung.share),
         }
-        outcome = run_trial(self.trainer, request, data_varies=self.data_varies)
-        if outcome.error is not None:
-            self._fail(trial, outcome.error)
+        error = run_trial(self.trainer, trial, request, data_varies=self.data_varies)
+        if error is not None:
+            self._fail(trial, error)
             return
-        self._record(trial, rung, outcome)
-
-    def _record(self, trial: Trial, rung: Rung, outcome: Outcome) -> None:
-        assert outcome.score is not None
-        trial.state = "finished" if outcome.finished else "paused"
-        trial.metric, trial.score, trial.ties = outcome.metric, outcome.score, outcome.ties
-        trial.step, trial.steps, trial.seconds, trial.test = outcome.step, outcome.steps, outcome.seconds, outcome.test
-        trial.rungs.append(RungScore(str(rung.share), outcome.step, outcome.score))
+        assert trial.score is not None
+        trial.rungs.append(RungScore(str(rung.share), trial.step, trial.score))
         write_results(self.folder, self.trials)
         best = max((trial for trial in self.trials if trial.score is not None), key=lambda trial: trial.quality)
         self.reporter.line(

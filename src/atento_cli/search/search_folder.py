@@ -10,9 +10,9 @@ from atento.base.errors import UsageError
 from atento.base.limits import read_plain_text
 from atento.config.reading.dumping import dump_recipe, scalar_text
 from atento.config.reading.loading import load_recipe
-from atento.inspection.figures.score_panels import Panel, Point, scores_page, scores_svg
 from atento.storage.whole_file import write_whole
 from atento_cli.search.result import SearchResult, Trial, share_text
+from atento_cli.search.score_panels import Panel, Point, scores_page, scores_svg
 
 IDENTITY, RESULTS = "search.json", "results.jsonl"
 _OWN_FILES = (".lock", "search.log", f".{IDENTITY}-")  # a search that was refused or killed early leaves these

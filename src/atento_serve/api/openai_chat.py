@@ -25,7 +25,7 @@ from atento_serve.http.fields import Row, bounded, described, unsupported
 from atento_serve.http.request_jobs import Pointers, Work, event_stream, unless_gone
 from atento_serve.http.routes import posts
 from atento_serve.http.service import Service
-from atento_serve.jobs import GeneratedOutput, Piece, Result, Usage
+from atento_serve.jobs import Piece, Result, Usage
 
 _VERB = "generate"
 _NEUTRAL = NEUTRAL | {
@@ -106,13 +106,22 @@ def add_routes(app: FastAPI, service: Service) -> None:
         if fields.top_logprobs and not fields.logprobs:
             raise wrong_field("/top_logprobs", "`top_logprobs` takes `logprobs` true: got none")
         model, conversation = fields.model, _conversation(service, fields)
-        plan = planned(_as_completion(fields, service.limits.output_tokens), service.limits)
+        shared = {name: getattr(fields, name) for name in SharedFields.model_fields}
+        max_tokens = fields.max_completion_tokens if fields.max_tokens is None else fields.max_tokens
+        # without `max_tokens` an output may be as long as the service allows
+        shared["max_tokens"] = service.limits.output_tokens if max_tokens is None else max_tokens
+        log_probs = (fields.top_logprobs or 0) if fields.logprobs else None
+        plan = planned(CompletionFields(**shared, logprobs=log_probs), service.limits)
         items = [conversation] * plan.repeats
         work = Work(service, request, Pointers("/messages", names=NAMES))
         if fields.stream:
             return await _streamed(work, fields, plan, items)
         outcome = await unless_gone(request, work.run(model, _VERB, items, plan.options, log_probs=plan.log_probs))
-        choices = [_choice(number, value[0], plan) for number, value in enumerate(outcome.values)]
+        choices = []
+        for number, (output, *_) in enumerate(outcome.values):
+            logs = None if plan.log_probs is None else chat_log_probs(output["log_probs"])
+            said = {"message": {"role": "assistant", "content": output["text"]}, "logprobs": logs}
+            choices.append({"index": number, **said, "finish_reason": finish_reason(output)})
         usage = usage_of(outcome.prompt_tokens // plan.repeats, outcome.new_tokens)
         return JSONResponse(_head(work, model, "chat.completion") | {"choices": choices, "usage": usage})
 
@@ -161,14 +170,6 @@ def _message(row: Mapping[str, Any], number: int) -> dict[str, str]:
     return {name: given[name] for name in _TEXTS_IN_MESSAGES if name in given} | {"content": "".join(map(str, texts))}
 
 
-def _as_completion(fields: ChatFields, most: int) -> CompletionFields:
-    """The completion that a conversation asks for; without `max_tokens` it may be as long as the service allows."""
-    shared = {name: getattr(fields, name) for name in SharedFields.model_fields}
-    max_tokens = fields.max_completion_tokens if fields.max_tokens is None else fields.max_tokens
-    shared["max_tokens"] = most if max_tokens is None else max_tokens
-    return CompletionFields(**shared, logprobs=(fields.top_logprobs or 0) if fields.logprobs else None)
-
-
 async def _streamed(work: Work, fields: ChatFields, plan: Plan, items: Sequence[object]) -> Response:
     head = _head(work, fields.model, "chat.completion.chunk")
     job = work.job(fields.model, _VERB, items, plan.options, stream=True, log_probs=plan.log_probs)
@@ -194,15 +195,7 @@ async def _streamed(work: Work, fields: ChatFields, plan: Plan, items: Sequence[
             elif isinstance(event, Result):
                 yield chunk(event.item, {}, finish_reason(event.value[0]))
 
-    first = work.service.metrics.first.labels("/v1/chat/completions")
-    begun_at = work.request.scope["atento"]["begun"]
-    return await event_stream(work, chunks(), began=lambda: first.observe(time.monotonic() - begun_at))
-
-
-def _choice(number: int, output: GeneratedOutput, plan: Plan) -> dict[str, object]:
-    logs = None if plan.log_probs is None else chat_log_probs(output["log_probs"])
-    message = {"role": "assistant", "content": output["text"]}
-    return {"index": number, "message": message, "logprobs": logs, "finish_reason": finish_reason(output)}
+    return await event_stream(work, chunks(), "/v1/chat/completions")
 
 
 def _head(work: Work, model: str, kind: str) -> dict[str, object]:

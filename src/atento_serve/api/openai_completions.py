@@ -147,7 +147,13 @@ async def _completed(work: Work, fields: CompletionFields, plan: Plan, verb: str
         before = None if scored is None else scored.values[number]
         for output in plan.best(values[number]):
             choices.append(choice(len(choices), prompt, output, before, fields))
-    usage = usage_of(prompt_tokens, new_tokens) | (_draft_usage(values) if fields.draft else {})
+    usage: dict[str, object] = {**usage_of(prompt_tokens, new_tokens)}
+    if fields.draft:  # the tokens that it proposed, by OpenAI's names for predicted outputs
+        outputs = [output for prompt in values for output in prompt]
+        accepted = sum(output["accepted"] for output in outputs)
+        rejected = sum(output["proposed"] for output in outputs) - accepted
+        counts = {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
+        usage["completion_tokens_details"] = counts
     return _head(work, fields.model) | {"choices": choices, "usage": usage}
 
 
@@ -198,20 +204,9 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
                 usage = usage_of(event.prompt_tokens // plan.repeats, event.new_tokens)
                 yield head | {"choices": [], "usage": usage}
 
-    begun = work.request.scope["atento"]["begun"]
-    first = work.service.metrics.first.labels("/v1/completions")
-    return await event_stream(work, chunks(), began=lambda: first.observe(time.monotonic() - begun))
+    return await event_stream(work, chunks(), "/v1/completions")
 
 
 def _head(work: Work, model: str) -> dict[str, object]:
     number = work.request.scope["atento"]["id"]
     return {"id": f"cmpl-{number}", "object": "text_completion", "created": int(time.time()), "model": model}
-
-
-def _draft_usage(values: list[list[GeneratedOutput]]) -> dict[str, object]:
-    """The tokens that a draft proposed, by OpenAI's names for predicted outputs."""
-    outputs = [output for prompt in values for output in prompt]
-    accepted = sum(output["accepted"] for output in outputs)
-    rejected = sum(output["proposed"] for output in outputs) - accepted
-    counts = {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
-    return {"completion_tokens_details": counts}

@@ -123,7 +123,7 @@ async def generation(call: Call, *, stream: bool) -> StreamingResponse:
                 # their stream ends with an empty token
                 yield _chunk(index + 1, Piece(0, ""), "") | {"generated_text": text, "details": details}
 
-    return await event_stream(call.work, chunks(), done=False)
+    return await event_stream(call.work, chunks())
 
 
 def _chunk(index: int, piece: Piece, text: str) -> dict[str, object]:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
@@ -258,22 +258,20 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
 Chunks = AsyncIterator[dict[str, object]]
 
 
-async def event_stream(
-    work: Work, chunks: Chunks, *, done: bool = True, began: Callable[[], None] = lambda: None
-) -> StreamingResponse:
+async def event_stream(work: Work, chunks: Chunks, route: str = "") -> StreamingResponse:
     """An answer of server-sent events, one a chunk; failures before the first chunk have their own status.
 
     Args:
         work: the jobs behind the chunks, which are cancelled when the client goes.
         chunks: JSON objects.
-        done: whether the stream ends with `data: [DONE]`, as OpenAI's.
-        began: called when the first chunk is there.
+        route: a route of OpenAI's, whose streams end with `data: [DONE]`, and whose first chunk is timed.
 
     Raises:
         ServiceError: the first chunk fails.
     """
     first = await unless_gone(work.request, anext(chunks))  # a failure before it is an answer with a status
-    began()
+    if route:
+        work.service.metrics.first.labels(route).observe(time.monotonic() - work.request.scope["atento"]["begun"])
 
     async def lines() -> AsyncIterator[str]:
         upcoming: asyncio.Future[dict[str, object]] | None = None
@@ -294,7 +292,7 @@ async def event_stream(
                     yield _line(error.body(work.request.scope))
                     return
                 upcoming = None
-            if done:
+            if route:
                 yield "data: [DONE]\n\n"
         finally:
             if upcoming is not None:

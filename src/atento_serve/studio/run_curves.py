@@ -195,8 +195,10 @@ class RunCurves:
         self._has_ended, self._step = self._has_ended or kind == "end", max(self._step, step)
         if kind not in ("train", "valid"):
             return
-        if kind == "train":
-            self._pass_time(step, event.get("tokens_per_second"))
+        if kind == "train":  # the seconds since the last such event: its targets, by their speed
+            pace, batch = _finite(event.get("tokens_per_second")), _finite(self._about.get("batch_tokens"))
+            self._seconds += (step - self._trained) * batch / pace if pace and batch else math.nan
+            self._trained = step
         for name, value in event.items():
             number = None if name in _NO_CURVES else _finite(value)
             if number is None or (f"{kind}.{name}" not in self._curves and len(self._curves) == _MOST_CURVES):
@@ -206,12 +208,6 @@ class RunCurves:
             curve.values.append(number)
             curve.seconds.append(self._seconds)  # seconds of training so far
             curve.ends.append(end)
-
-    def _pass_time(self, step: float, speed: object) -> None:
-        """The seconds since the last train event: its targets, as many as fit into its updates, by their speed."""
-        pace, batch = _finite(speed), _finite(self._about.get("batch_tokens"))
-        self._seconds += (step - self._trained) * batch / pace if pace and batch else math.nan
-        self._trained = step
 
 
 def _finite(value: object) -> float | None:

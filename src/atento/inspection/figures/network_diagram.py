@@ -1,10 +1,10 @@
 """Block diagrams of networks, as SVG and as text, in the order of computation (docs/notes.md#j3, #j9)."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from atento.inspection import palette
 from atento.inspection.figures import svg
+from atento.networks.describe import Part
 
 _WIDE, _HIGH, _GAP, _EDGE = 236, 34, 12, 16
 _END = "url(#end)"
@@ -16,35 +16,18 @@ _FILL = {
 }
 
 
-class Box(Protocol):
-    """A box of a diagram; see `atento.networks.describe.Part`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def detail(self) -> str: ...
-    @property
-    def parameters(self) -> int | None: ...
-    @property
-    def parts(self) -> "tuple[Box, ...]": ...
-    @property
-    def repeats(self) -> int: ...
-    @property
-    def skips(self) -> int: ...
-
-
-def network_text(columns: Sequence[Box]) -> str:
+def network_text(columns: Sequence[Part]) -> str:
     """The boxes as lines of text, with inner boxes indented and the number of parameters at the end."""
     return "\n".join(line for column in columns for line in _lines(column, 0))
 
 
-def _lines(box: Box, depth: int) -> list[str]:
+def _lines(box: Part, depth: int) -> list[str]:
     line_text = "  " * depth + box.name + (f" × {box.repeats}" if box.repeats > 1 else "")
     line_text += (f" ({box.detail})" if box.detail else "") + (f"  {box.parameters:,}" if box.parameters else "")
     return [line_text, *(line for part in box.parts for line in _lines(part, depth + 1))]
 
 
-def network_svg(columns: Sequence[Box], title: str = "") -> str:
+def network_svg(columns: Sequence[Part], title: str = "") -> str:
     """The boxes as an SVG drawing: columns side by side, from bottom to top, with lines for residual connections.
 
     An arrow goes from the top of the first column to each attention over it in the second.
@@ -79,15 +62,15 @@ def network_svg(columns: Sequence[Box], title: str = "") -> str:
 class _Column:
     """The layout of a column; heights are measured from its bottom."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: Part) -> None:
         self.name = box.name
         self.attention_heights: list[float] = []  # heights of the boxes that attend to another column
-        self._rows: list[tuple[float, Box, int]] = []  # bottom, box, depth
-        self._frames: list[tuple[float, float, Box]] = []
+        self._rows: list[tuple[float, Part, int]] = []  # bottom, box, depth
+        self._frames: list[tuple[float, float, Part]] = []
         self.height = self._layout(box.parts, 0.0, 0) - _GAP
         self.width = _WIDE + 2 * _EDGE
 
-    def _layout(self, boxes: Sequence[Box], y: float, depth: int) -> float:
+    def _layout(self, boxes: Sequence[Part], y: float, depth: int) -> float:
         for box in boxes:
             if box.parts:
                 end = self._layout(box.parts, y + _EDGE, depth + 1) - _GAP + _EDGE

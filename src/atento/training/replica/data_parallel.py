@@ -16,7 +16,7 @@ from torch import Tensor
 from atento.base.errors import AtentoError, TrainingError
 from atento.config.sections.training import ParallelConfig
 from atento.networks.interface import Network
-from atento.storage.shards import Writers
+from atento.storage.writer import Writers
 from atento.training.replica.control_messages import (
     AGAIN,
     LOST,

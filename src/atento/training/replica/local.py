@@ -11,7 +11,7 @@ from torch import Tensor
 from atento.data.batches.batch import EVERY
 from atento.networks.interface import Network
 from atento.networks.vocabulary import add_wide
-from atento.storage.shards import Writers
+from atento.storage.writer import Writers
 from atento.training.ema import MovingAverage
 from atento.training.replica.gradient_sum import Gradients, TreeSum, buckets
 

@@ -116,15 +116,15 @@ def _write(a: Model, b: Model) -> bool:
     return why_no_text(a) is None and why_no_text(b) is None and writing_task(a) == writing_task(b)
 
 
-def _write_the_same_tokens(a: Model, b: Model) -> bool:
-    return _write(a, b) and tokenizer_of(a).target.fingerprint == tokenizer_of(b).target.fingerprint
-
-
 VIEWS = {
     "labels": View(_give_the_same_labels, _labels, whole=True),
     "tags": View(_both("tag"), _tags),
     "fill": View(_both("fill"), _fill),
-    "next": View(_write_the_same_tokens, _next, whole=True),
+    "next": View(
+        lambda a, b: _write(a, b) and tokenizer_of(a).target.fingerprint == tokenizer_of(b).target.fingerprint,
+        _next,
+        whole=True,
+    ),
     "output": View(_write, lambda model, fields: model.traced(fields.text, n_best=1)[0][0].text),
     "similarity": View(
         _both("similarity"), lambda model, fields: model.similarity(fields.text, fields.second or fields.text)

@@ -1,6 +1,7 @@
 """The screen Models: what each model is, and its own diagram."""
 
 import re
+from contextlib import suppress
 
 from atento.base.errors import CapabilityError
 from atento.inspection.ablation import scheme_names
@@ -33,6 +34,9 @@ def _card(shelf: Shelf, fields: CardFields) -> Values:
     network, config = model.network.config, model.config
     reads_source = isinstance(model.network, EncoderDecoder | RecurrentSeq2Seq)
     attends = network.architecture in ("encoder", "decoder", "encoder-decoder")
+    diagram = ""
+    with suppress(CapabilityError):
+        diagram = network_text(describe(model.network))
     return {
         "name": fields.model,
         "task": str(config.get("task") or ""),
@@ -51,7 +55,7 @@ def _card(shelf: Shelf, fields: CardFields) -> Values:
         "longest": shelf.limits.input_tokens if model.trained_length is None else model.trained_length,
         "device": str(model.device),
         "precision": model.precision,
-        "diagram": _diagram_text(model),
+        "diagram": diagram,
         "seed": int(config.get("decoding", {}).get("seed", 1)),
         "labels": sorted(labels_of(network)),
         "pairs": config.get("pairs"),
@@ -70,13 +74,6 @@ def _languages(model: Model, settings: ModelSettings) -> list[str]:
         return [source] if source in _SENTENCES else list(_SENTENCES)
     sizes = {language: len(model.tokenizer.encode(text)) for language, text in _SENTENCES.items()}
     return [language for language, size in sizes.items() if 3 * size <= 4 * min(sizes.values())]
-
-
-def _diagram_text(model: Model) -> str:
-    try:
-        return network_text(describe(model.network))
-    except CapabilityError:
-        return ""
 
 
 def _diagram(shelf: Shelf, fields: CardFields) -> tuple[Values, bytes]:

@@ -1,7 +1,7 @@
 """The scores of a search over the values of each key: small multiples as SVG, and a page with the table of trials."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -87,7 +87,10 @@ def _panel(panel: Panel, metric: str, ticks: Sequence[float]) -> Iterator[str]:
     points = [point for point in panel.points if math.isfinite(point.score)]
     if any(isinstance(point.value, str) for point in points):  # choices have no scale
         positions, labels = _choices(points)
-        yield from _means(points, positions, y_of)
+        for x in sorted(set(positions)):
+            scores = [point.score for point, at in zip(points, positions) if at == x]
+            y = y_of(sum(scores) / len(scores))
+            yield svg.path(f"M{x - 12:.1f} {y:.1f}h24", stroke=_MEAN, stroke_width=2)
     else:
         positions, labels = _interval([float(point.value) for point in points], panel.log)
     for x, text in labels:
@@ -115,10 +118,3 @@ def _interval(values: Sequence[float], log: bool) -> tuple[list[float], list[tup
     ends = [low, (low + high) / 2, high] if high > low else [low]  # and the middle of the axis
     labels = [(12 + inner * (end - low) / span, f"{math.exp(end) if log else end:.3g}") for end in ends]
     return [12 + inner * (value - low) / span for value in scaled], labels
-
-
-def _means(points: Sequence[Point], positions: Sequence[float], y_of: Callable[[float], float]) -> Iterator[str]:
-    for x in sorted(set(positions)):
-        scores = [point.score for point, at in zip(points, positions) if at == x]
-        y = y_of(sum(scores) / len(scores))
-        yield svg.path(f"M{x - 12:.1f} {y:.1f}h24", stroke=_MEAN, stroke_width=2)
