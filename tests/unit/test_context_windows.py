@@ -13,10 +13,10 @@ import torch
 from atento.base.errors import CapabilityError, DataError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
-from atento.config.sections.elmo_network import CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import InputConfig
 from atento.config.sections.position_scheme import PositionConfig
+from atento.config.sections.recurrent import CharacterConfig, ELMoConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches import contexts as windows_module
 from atento.data.batches.batch import Batch

@@ -19,10 +19,9 @@ from atento.data.batches.special_tokens import ids_of, template_for
 from atento.data.files.several_files import source_files
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation, Teach
-from atento.data.records.held_out import held_out, held_out_lines
 from atento.data.records.memory import MemoryRecords, argument_name
 from atento.data.records.reader import Records, read_records
-from atento.data.records.splits import Split, by_group, fold_of, overlap, split_of, subset
+from atento.data.records.splits import Split, by_group, fold_of, held_out, held_out_lines, overlap, split_of, subset
 from atento.models.initial_model import encoder_of, initial_model, with_features
 from atento.models.vocabulary_exchange import begun
 from atento.released import FAMILIES

@@ -25,10 +25,9 @@ from atento.config.tables.tasks import TASKS, objectives_of
 from atento.data.files.paragraphs import wrapped_sentence
 from atento.data.files.several_files import source_files
 from atento.data.files.text_sources import reading_options, texts_of, wrapped_file
-from atento.data.records.held_out import held_out_lines, held_out_rows
 from atento.data.records.memory import MemoryRecords
 from atento.data.records.reader import fingerprint
-from atento.data.records.splits import Split, split_of
+from atento.data.records.splits import Split, held_out_lines, held_out_rows, split_of
 from atento.data.store.stored_statistics import equal_texts
 from atento.data.store.token_store import FORMAT, MANIFEST, PLAN, TokenStore, read_json, sha256_of
 from atento.data.store.token_writer import SHARD_TOKENS, TokenWriter
@@ -41,8 +40,7 @@ from atento.runs.setup import Setup
 from atento.runs.token_changes import compare_files, compare_plans, training_files
 from atento.storage.lock import RunLock
 from atento.storage.whole_file import NewFolder, write_whole
-from atento.text.bulk import EncodingPool, id_type
-from atento.text.text_workers import TextWorkers
+from atento.text.bulk import EncodingPool, TextWorkers, id_type
 from atento.text.tokenizer import Tokenizer
 
 Report = Callable[[str], None]

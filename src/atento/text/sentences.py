@@ -2,8 +2,7 @@
 
 import re
 
-from atento.text.found_spans import EMOJI
-from atento.text.placeholders import TAG, halves
+from atento.text.found_spans import EMOJI, TAG, halves
 
 # Abbreviations that rarely end a sentence. Those that often do (etc., Ltda., a.m.) are not listed.
 _ABBREVIATION_LIST = """

@@ -19,8 +19,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
     """Statistics of each split: counts, lengths, ratios, suspicious records; with `tokens` also token counts."""
     from atento.config.reading.record_forms import task_of_records
     from atento.config.tables.tasks import TASKS
-    from atento.data.records.held_out import held_out
-    from atento.data.records.splits import overlap, split_of
+    from atento.data.records.splits import held_out, overlap, split_of
     from atento.runs.prepare import read_sources
     from atento.runs.task_heads import labels_by_record
     from atento.runs.token_data import is_stored

@@ -17,9 +17,8 @@ from atento.base.errors import DataError
 from atento.base.splitmix import grid_hashes
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, EpochStores, MemoryStore, OneText, Ragged, Rows, Store
-from atento.data.batches.masking import Masking, masking_of
+from atento.data.batches.masking import Masking, WordNumbers, masking_of
 from atento.data.batches.planning import PlannedBatches
-from atento.data.batches.word_numbers import WordNumbers
 from atento.data.objectives.preparation import Preparation
 from atento.text.lengths import pad_batch, truncate
 from atento.text.sentences import split_sentences

@@ -8,7 +8,7 @@ from functools import partial
 
 from atento.text.documents.html_text import attributes_of, parts_of
 from atento.text.documents.segments import NUMBERED, Inline, Language, Segment
-from atento.text.placeholders import HTML_TAG, halves, name_of
+from atento.text.found_spans import HTML_TAG, halves, name_of
 
 _WORDS = "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark q s samp small span"
 _INLINE = frozenset(f"{_WORDS} strike strong sub sup tt u var wbr".split())
