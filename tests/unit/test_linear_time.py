@@ -23,7 +23,7 @@ pytest.importorskip("fastapi", reason="the service needs the extra serve")
 
 from atento.base.nfc import nfc
 from atento.config.recipe import TokenizerConfig
-from atento.metrics.label_names import class_name
+from atento.metrics.label_counts import class_name
 from atento.metrics.rouge import TOKENIZERS
 from atento.text import Tokenizer, train_tokenizer
 from atento.text.documents.document_sentences import DocumentSentences, Passages, joined

@@ -18,8 +18,17 @@ from atento.metrics.rouge import unicode_words
 from atento.model import load
 from atento.models.model_hash import model_files
 from atento.retrieval import By
-from atento.retrieval.index_folder import IndexWriter, SegmentEntry, State, read_index, writing
-from atento.retrieval.index_segments import Document, Segment, quantised, value_term
+from atento.retrieval.index_folder import (
+    Document,
+    IndexWriter,
+    Segment,
+    SegmentEntry,
+    State,
+    quantised,
+    read_index,
+    value_term,
+    writing,
+)
 from atento.tasks.hard_negatives import search_vectors
 from atento.tasks.regression import numbers_of
 from atento.tasks.task_model import TaskModel

@@ -9,12 +9,10 @@ from typing import Any, BinaryIO
 from atento.base.errors import DataError, counted, listed
 from atento.config.tables.formats import FORMATS
 from atento.data.files.conll import sentences_in
-from atento.data.files.source_json import json_objects, jsonl_objects
+from atento.data.files.source_json import is_document, json_objects, jsonl_objects, questions_in
 from atento.data.files.source_lines import LINE_LIMIT, read_text, scan
 from atento.data.files.spreadsheets import sheet_rows
-from atento.data.files.squad import is_document, questions_in
-from atento.data.files.translation_units import languages_in, units_in
-from atento.data.files.xml_records import pairs_in
+from atento.data.files.translation_units import languages_in, pairs_in, units_in
 from atento.data.records.values import Converter, as_written, shortened
 
 AS_QUOTED = '`format: csv, delimiter: "\\t"` in the source'  # reads such a table

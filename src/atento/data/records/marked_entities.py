@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 
 from atento.base.errors import counted
-from atento.metrics.label_names import class_name
+from atento.metrics.label_counts import class_name
 from atento.metrics.tag_schemes import converted, illegal, outside_the_scheme, respelled, scheme_of
 from atento.text.words import word_spans
 
