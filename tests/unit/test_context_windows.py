@@ -22,7 +22,7 @@ from atento.data.batches import contexts as windows_module
 from atento.data.batches.batch import Batch
 from atento.data.batches.contexts import ContextWindows, context_windows
 from atento.data.batches.whole_words import CHARACTERS
-from atento.data.objectives.spans import NO_ANSWER, answer_head, answer_tokens, label_windows
+from atento.data.objectives.tags import NO_ANSWER, answer_head, answer_tokens, label_windows
 from atento.data.records.values import Span
 from atento.networks import Network, build_network
 from atento.tasks.question_answering import Answer, AnswerSearch, answers, span_scores

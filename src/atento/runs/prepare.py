@@ -8,8 +8,8 @@ from pathlib import Path
 
 from atento.base.errors import DataError, RecipeError, counted
 from atento.config.reading.loading import LoadedRecipe
-from atento.config.reading.record_forms import has_own_tokenizer, task_of_records
 from atento.config.reading.sizes_by_data import fitted
+from atento.config.reading.task_defaults import has_own_tokenizer, task_of_records
 from atento.config.recipe import Recipe, SourceConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig

@@ -16,8 +16,8 @@ from atento.base.errors import DataError, RecipeError, TokenizerError, counted
 from atento.base.precision import available_cores
 from atento.base.splitmix import hashes_of
 from atento.config.reading.loading import LoadedRecipe
-from atento.config.reading.record_forms import has_own_tokenizer
 from atento.config.reading.sizes_by_data import FITTED, fitted
+from atento.config.reading.task_defaults import has_own_tokenizer
 from atento.config.recipe import Recipe
 from atento.config.tables.formats import COMPRESSED
 from atento.config.tables.objective import OBJECTIVES

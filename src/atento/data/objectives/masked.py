@@ -21,9 +21,9 @@ from atento.data.batches.masking import Masking, WordNumbers, masking_of
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.preparation import Preparation
 from atento.text.lengths import pad_batch, truncate
-from atento.text.sentences import split_sentences
 from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
+from atento.text.words import split_sentences
 
 HEAD, BOUNDARY, FOLLOWS = "vocabulary", "span-boundary", "next-sentence"
 GENERATOR, DETECTOR = "generator", "replaced-token"

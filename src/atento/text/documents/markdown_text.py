@@ -14,9 +14,8 @@ from markdown_it.rules_block import StateBlock, reference
 from markdown_it.rules_inline import StateInline, autolink, backtick, html_inline, image, link
 from markdown_it.token import Token
 
-from atento.text.documents.html_text import NOT_TEXT
+from atento.text.documents.html_text import NOT_TEXT, has_letters, tag_pieces
 from atento.text.documents.segments import NUMBERED, Inline, Segment, wrapped
-from atento.text.documents.web_pages import has_letters, tag_pieces
 from atento.text.found_spans import halves, name_of
 
 _Rule = Callable[[StateInline, bool], bool]
