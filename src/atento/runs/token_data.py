@@ -28,8 +28,7 @@ from atento.data.files.text_sources import reading_options, texts_of, wrapped_fi
 from atento.data.records.memory import MemoryRecords
 from atento.data.records.reader import fingerprint
 from atento.data.records.splits import Split, held_out_lines, held_out_rows, split_of
-from atento.data.store.stored_statistics import equal_texts
-from atento.data.store.token_store import FORMAT, MANIFEST, PLAN, TokenStore, read_json, sha256_of
+from atento.data.store.token_store import FORMAT, MANIFEST, PLAN, TokenStore, equal_texts, read_json, sha256_of
 from atento.data.store.token_writer import SHARD_TOKENS, TokenWriter
 from atento.models.initial_model import initial_model
 from atento.runs.multilingual import tokenizer_of_run

@@ -85,7 +85,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
 def _stored(loaded: "LoadedRecipe") -> list[dict[str, object]]:
     """Statistics of a recipe whose training texts are in a store of token ids; the store is made if needed."""
     from atento.config.tables.tasks import TASKS
-    from atento.data.store.stored_statistics import stored_overlap, stored_statistics
+    from atento.data.store.token_store import stored_overlap, stored_statistics
     from atento.runs.prepare import read_sources
     from atento.runs.token_data import make_store
     from atento.text import Tokenizer

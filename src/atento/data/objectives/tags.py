@@ -281,7 +281,10 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     _leave_out(preparation, windows, answers, labels)
     _warn(preparation, windows, answers, labels)
     windows.store.columns["span"] = Ragged([list(span) for span in labels])
-    store = windows.store if preparation.held_out else _learned(windows.store)
+    store, learned = windows.store, [row for row, label in enumerate(labels) if label != NOT_LEARNED]
+    if not preparation.held_out and len(learned) < len(store):
+        columns = store.columns.items()
+        store = MemoryStore({name: Ragged.of_arrays([column[row] for row in learned]) for name, column in columns})
     # as in the published training script: else long windows would count more than short ones
     return preparation.planned(store, Spans(network, head), config.weight, equal_examples=True)
 
@@ -303,15 +306,6 @@ def _leave_out(
     numbers = windows.of_records()
     for window in (window for record in bad for window in numbers[record]):
         labels[window] = NOT_LEARNED
-
-
-def _learned(store: MemoryStore) -> MemoryStore:
-    """Return the windows that have a label."""
-    rows = [row for row in range(len(store)) if store["span"][row][0] >= 0]  # not (-1, -1)
-    if len(rows) == len(store):
-        return store
-    columns = store.columns.items()
-    return MemoryStore({name: Ragged.of_arrays([column[row] for row in rows]) for name, column in columns})
 
 
 def _warn(
