@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import CBOWConfig
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.windows import Windows
 from atento.data.objectives.window import WindowBatches

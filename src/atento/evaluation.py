@@ -26,7 +26,7 @@ from atento.data.records.reader import Records, read_records, records_in_memory
 from atento.data.records.splits import Split, split_of
 from atento.data.records.values import as_written
 from atento.metrics import Score, metric_named
-from atento.metrics.label_names import class_name
+from atento.metrics.label_counts import class_name
 from atento.metrics.metric_table import row_named
 from atento.model import Model, load
 from atento.models.model_folder import AnsweringConfig, section_of

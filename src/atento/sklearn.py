@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from atento.base.errors import MissingPartError, UsageError, install_hint
 from atento.config.tables.tasks import task_with
+from atento.data.records.marked_entities import normalized
 from atento.data.records.memory import is_frame
-from atento.data.records.read_tags import normalized
-from atento.metrics.label_names import class_name
+from atento.metrics.label_counts import class_name
 from atento.model import Model, load
 from atento.runs.train import train
 from atento.tasks.regression import numbers_of

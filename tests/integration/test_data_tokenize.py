@@ -16,7 +16,7 @@ import atento
 from atento.base.errors import DataError
 from atento.config.reading.loading import load_recipe
 from atento.runs.token_data import make_store
-from atento.text import text_workers
+from atento.text import bulk
 from conftest import ForkServer
 
 pytestmark = pytest.mark.integration
@@ -66,7 +66,7 @@ def test_train_makes_a_store_and_resumes_on_it(tmp_path: Path, monkeypatch: pyte
 
 def small_shards(said: Path) -> None:
     """The command with small shards, so that little text has many; it writes the process of its worker to a file."""
-    start = text_workers.Child
+    start = bulk.Child
 
     def started(*arguments: str, **variables: str) -> Any:
         worker = start(*arguments, **variables)
@@ -74,7 +74,7 @@ def small_shards(said: Path) -> None:
         (said / "writing").rename(said / "worker")
         return worker
 
-    text_workers.Child = started  # type: ignore[assignment,misc]
+    bulk.Child = started  # type: ignore[assignment,misc]
     make_store(load_recipe("my.yaml", ["data.held_out=0"]), lambda line: None, processes=1, shard_tokens=5_000)
 
 

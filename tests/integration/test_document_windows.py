@@ -11,7 +11,7 @@ import atento
 from atento.base.errors import CapabilityError, DataError, RecipeError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.long_texts import LongTextConfig
-from atento.data.batches.text_windows import cut_text, cut_windows
+from atento.data.batches.contexts import cut_text, cut_windows
 from atento.networks.heads import TextWindows, pool_windows
 from atento.runs.prepare import network_for, read_data
 from atento.runs.run_tokenizer import tokenizer_for

@@ -14,8 +14,7 @@ import pytest
 
 from atento.base.errors import DataError, UsageError
 from atento.retrieval import text_index
-from atento.retrieval.index_folder import INDEX, State, read_index, read_state, writing
-from atento.retrieval.index_segments import Document
+from atento.retrieval.index_folder import INDEX, Document, State, read_index, read_state, writing
 from atento.retrieval.text_index import Index
 from conftest import in_small_process
 from test_checkpoint_disk import on_a_small_disk

@@ -16,9 +16,8 @@ import pytest
 import atento
 from atento.model import Model
 from atento.text.documents.document_sentences import _NOT_TEXT, DocumentSentences
-from atento.text.documents.html_text import parts_of
+from atento.text.documents.html_text import parts_of, read_html
 from atento.text.documents.segments import TextDocument
-from atento.text.documents.web_pages import read_html
 from http_service import SOURCES, Served, served, until
 
 FIRST, SECOND = "I love the big dog.", "The cat sees a small house."

@@ -6,7 +6,7 @@ import pytest
 
 import atento
 from atento.config.reading.loading import load_recipe
-from atento.config.tables.labellings import LABELLINGS
+from atento.config.tables.formats import LABELLINGS
 
 SHORT = {"training.warmup": 1, "training.precision": "float32", "data.train.0.count": 60}
 SHORT |= dict.fromkeys(("training.steps", "training.validate_every", "training.checkpoint_every"), 2)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import atento
 from atento.base.errors import MissingPartError, ModelError
-from atento.config.sections.elmo_network import ELMoConfig
+from atento.config.sections.recurrent import ELMoConfig
 from atento.released.elmo_hdf5 import load_published, published_config
 from atento.text.characters import character_batch
 from atento.text.word_vectors import (

@@ -9,7 +9,7 @@ import pytest
 from atento.base.errors import DataError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
-from atento.data.files import xml_records
+from atento.data.files import translation_units
 from atento.data.records.reader import Records, read_records
 
 CLASSES = (Field("text"), Field("pair", optional=True), Field("label", "class"))
@@ -122,7 +122,7 @@ def test_entities_are_refused_whatever_they_would_do(tmp_path: Path) -> None:
 
 
 def test_a_pair_or_a_token_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xml_records, "LINE_LIMIT", 1 << 20)
+    monkeypatch.setattr(translation_units, "LINE_LIMIT", 1 << 20)
     long = "a " * (1 << 20)
     assert refused(tmp_path, TWO.replace("O gato dorme", long)) == "a.xml:3: the pair is longer than 1 MiB"
     assert "is longer than 1 MiB" in refused(tmp_path, TWO.replace('id="1"', f'id="{long}"'))

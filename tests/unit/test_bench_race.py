@@ -9,8 +9,8 @@ import torch
 from atento.base.errors import RecipeError, UsageError
 from atento.config import presets
 from atento.config.reading.loading import load_recipe
-from atento.config.sections.elmo_network import CBOWConfig, CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.recurrent import CBOWConfig, CharacterConfig, ELMoConfig
 from atento.model import Model
 from atento.networks import build_network
 from atento.text import Tokenizer

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from atento.attention.dropout import Randomness
 from atento.base.errors import DataError, RecipeError
-from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import CBOWConfig
 from atento.data.batches.windows import WindowBatch, Windows
 from atento.data.objectives.window import WindowBatches
 from atento.networks.words.cbow import CBOW, train_vectors

@@ -13,16 +13,16 @@ import torch
 from atento.base.errors import CapabilityError, DataError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
-from atento.config.sections.elmo_network import CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import InputConfig
 from atento.config.sections.position_scheme import PositionConfig
+from atento.config.sections.recurrent import CharacterConfig, ELMoConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches import contexts as windows_module
 from atento.data.batches.batch import Batch
 from atento.data.batches.contexts import ContextWindows, context_windows
 from atento.data.batches.whole_words import CHARACTERS
-from atento.data.objectives.spans import NO_ANSWER, answer_head, answer_tokens, label_windows
+from atento.data.objectives.tags import NO_ANSWER, answer_head, answer_tokens, label_windows
 from atento.data.records.values import Span
 from atento.networks import Network, build_network
 from atento.tasks.question_answering import Answer, answers, span_scores

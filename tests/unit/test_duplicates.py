@@ -12,8 +12,8 @@ import pytest
 
 from atento.base.errors import DataError, UsageError
 from atento.config.tables.tasks import TASKS
-from atento.data.records.held_out import held_out
 from atento.data.records.reader import records_in_memory
+from atento.data.records.splits import held_out
 from atento.data.records.splits import overlap as repeated_records
 from atento_cli.commands.duplicates import deduplicate, overlap
 from atento_cli.commands.evaluate import columns_given, key_and_value

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
 from atento.base.errors import CapabilityError, DataError, RecipeError
-from atento.config.sections.elmo_network import CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import CharacterConfig, ELMoConfig
 from atento.networks.rare_layers import LayerMix
 from atento.networks.recurrent.elmo import CharacterCNN, ELMo, ProjectedLSTM
 from atento.text.characters import character_batch, sentence_characters, word_characters

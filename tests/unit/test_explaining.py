@@ -12,8 +12,8 @@ from torch import Tensor
 
 from atento.base.errors import CapabilityError, UsageError
 from atento.config.recipe import TokenizerConfig
-from atento.config.sections.elmo_network import CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.recurrent import CharacterConfig, ELMoConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.verbs import EXPLANATIONS
 from atento.inspection.attributions import Inputs, Reading, gradient_input, integrated_gradients, leave_out, rolled_out

@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.config.sections.elmo_network import ELMoConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
-from atento.config.sections.recurrent import RecurrentConfig
+from atento.config.sections.recurrent import ELMoConfig, RecurrentConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.decoding import Greedy, generate
 from atento.networks import Decoder, ELMo, Encoder, RecurrentLM, build_network, presets

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from atento.base.errors import DataError, RecipeError
 from atento.config.reading.loading import dump_recipe, load_recipe
 from atento.config.recipe import DataConfig, Recipe, SourceConfig
-from atento.data.records.held_out import held_out, held_out_lines, held_out_rows
-from atento.data.records.splits import Split
+from atento.data.records.splits import Split, held_out, held_out_lines, held_out_rows
 from atento.runs.prepare import read_data
 from atento_cli.commands.statistics import measured
 

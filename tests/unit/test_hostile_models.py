@@ -15,9 +15,9 @@ import torch
 import atento
 from atento.base.errors import AtentoError, ModelError
 from atento.config.presets import PRESETS
-from atento.config.sections.elmo_network import CBOWConfig, CharacterConfig, ELMoConfig
 from atento.config.sections.network import DEEPEST, NetworkConfig, network_to_dict
 from atento.config.sections.position_scheme import PositionConfig
+from atento.config.sections.recurrent import CBOWConfig, CharacterConfig, ELMoConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.models.initial_model import fine_tuned
 from atento.models.load import ModelFiles, read_network

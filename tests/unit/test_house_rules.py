@@ -398,7 +398,7 @@ OTHER_MEANINGS = {
         {
             *(
                 "atento_cli/commands/runs.py",
-                "config/sections/elmo_network.py",
+                "config/sections/recurrent.py",
                 "config/reading/sizes_by_data.py",
                 "config/sections/network.py",
                 "config/tables/objective.py",

@@ -11,7 +11,7 @@ from atento.config.recipe import SourceConfig, TokenizerConfig
 from atento.config.tables.tasks import TASKS
 from atento.data.records.reader import read_records
 from atento.metrics import accuracy, bleu
-from atento.metrics.label_names import class_name, label_name
+from atento.metrics.label_counts import class_name, label_name
 from atento.runs.prepare import read_data
 from atento.sklearn import Tagger
 from atento.tasks.filling import target_ids

@@ -13,9 +13,9 @@ from atento.base.errors import CapabilityError, RecipeError
 from atento.base.splitmix import log_uniform
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
-from atento.config.sections.elmo_network import ELMoConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import OutputConfig
+from atento.config.sections.recurrent import ELMoConfig
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.objectives import batches_for

@@ -23,15 +23,13 @@ pytest.importorskip("fastapi", reason="the service needs the extra serve")
 
 from atento.base.nfc import nfc
 from atento.config.recipe import TokenizerConfig
-from atento.metrics.label_names import class_name
+from atento.metrics.label_counts import class_name
 from atento.metrics.rouge import TOKENIZERS
 from atento.text import Tokenizer, train_tokenizer
 from atento.text.documents.document_sentences import DocumentSentences, Passages, joined
-from atento.text.documents.html_text import parts_of
+from atento.text.documents.html_text import parts_of, read_html
 from atento.text.documents.segments import TextDocument
-from atento.text.documents.web_pages import read_html
-from atento.text.sentences import split_sentences
-from atento.text.words import word_spans
+from atento.text.words import split_sentences, word_spans
 from atento_serve.api.decoding import stop_strings
 from atento_serve.api.detection import detect
 from atento_serve.api.libretranslate import TranslateFields

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from atento.attention.masks import causal, prefix
-from atento.config.sections.elmo_network import CBOWConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import CBOWConfig, ELMoConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import OBJECTIVES
 from atento.data.batches.batch import Batch

@@ -19,9 +19,8 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, Ragged
-from atento.data.batches.masking import MAX_SPAN, Masking
+from atento.data.batches.masking import MAX_SPAN, Masking, WordNumbers, word_numbers
 from atento.data.batches.planning import PlannedBatches
-from atento.data.batches.word_numbers import WordNumbers, word_numbers
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.base.errors import CapabilityError, RecipeError, UsageError
-from atento.config.sections.elmo_network import ELMoConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import ELMoConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.networks import Network, build_network
 from atento.networks.heads import LinearHead

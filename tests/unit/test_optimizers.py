@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from atento.base.errors import RecipeError
-from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
+from atento.config.sections.recurrent import CBOWConfig
 from atento.config.sections.training import TrainingConfig
 from atento.networks import build_network
 from atento.networks.interface import Network

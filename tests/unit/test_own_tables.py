@@ -26,7 +26,7 @@ from atento.data.records.memory import by_split, frame_texts
 from atento.data.records.reader import read_records, records_in_memory
 from atento.data.records.splits import Split
 from atento.metrics import accuracy
-from atento.metrics.label_names import label_streams
+from atento.metrics.label_counts import label_streams
 from atento.runs.data_checks import without_difference
 from atento.tasks.text_outputs import texts_and_pairs
 from atento.tasks.verb_calls import listed

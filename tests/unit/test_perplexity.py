@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from atento.base.errors import AtentoError, CapabilityError, DataError, UsageError
 from atento.config.recipe import TokenizerConfig
-from atento.config.sections.elmo_network import ELMoConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
+from atento.config.sections.recurrent import ELMoConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import MemoryStore, Ragged
 from atento.data.batches.planning import PlannedBatches

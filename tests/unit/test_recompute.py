@@ -9,10 +9,10 @@ from torch import Tensor
 
 from atento.attention import observe
 from atento.base.errors import RecipeError
-from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import AttentionConfig
 from atento.config.sections.position_scheme import PositionConfig
+from atento.config.sections.recurrent import CBOWConfig
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel

@@ -14,9 +14,8 @@ import pytest
 from atento.base.errors import DataError, RecipeError, UsageError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
-from atento.data.records.held_out import held_out
 from atento.data.records.reader import Records, read_records, records_in_memory
-from atento.data.records.splits import overlap, split_of
+from atento.data.records.splits import held_out, overlap, split_of
 from atento.data.records.values import Span
 
 TAGGING = (Field("tokens", "words"), Field("tags", "tags"))

@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from atento.base.errors import DataError, UsageError
 from atento.data.files.source_lines import read_lines
-from atento.text.sentences import split_sentences
+from atento.text.words import split_sentences
 from atento_cli.scale import line_blocks
 from atento_cli.scale.inputs import BlockReader, Input
 from atento_cli.scale.line_blocks import Plan, Reading

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from atento.base.errors import UsageError
-from atento.data.records.read_tags import normalized
+from atento.data.records.marked_entities import normalized
 from atento.metrics.tag_schemes import SCHEMES, converted, entities, illegal, scheme_of
 
 Segments = tuple[tuple[str, int], ...]  # type ("" is outside) and length, one behind the other

@@ -18,9 +18,8 @@ import atento
 from atento.base.errors import AtentoError, CapabilityError, DataError, UsageError
 from atento.metrics.rouge import unicode_words
 from atento.retrieval import index_folder, text_index
-from atento.retrieval.index_folder import INDEX, read_index
-from atento.retrieval.index_segments import Document, Segment, quantised
-from atento.retrieval.row_scores import best, bm25, cosines, fused
+from atento.retrieval.index_folder import INDEX, Document, Segment, quantised, read_index
+from atento.retrieval.text_index import best, bm25, cosines, fused
 from atento.storage.lock import RunLock
 from atento_world import write
 

@@ -17,8 +17,7 @@ from atento.base.splitmix import permuted
 from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.data.store import stored_batches, token_writer
 from atento.data.store.stored_batches import StoredBatches
-from atento.data.store.stored_statistics import equal_texts, shared_runs
-from atento.data.store.token_store import TokenStore
+from atento.data.store.token_store import TokenStore, equal_texts, shared_runs
 from atento.data.store.token_writer import block_bounds
 from atento.runs.prepare import fitted_to, network_for, training_batches
 from atento.runs.run_tokenizer import tokenizer_for

@@ -12,7 +12,7 @@ from atento.base.errors import DataError, RecipeError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import endings_for
 from atento.config.tables.tasks import TASKS
-from atento.data.files import xml_records
+from atento.data.files import translation_units
 from atento.data.files.text_sources import texts_of
 from atento.data.records.reader import SOURCE_AND_TARGET, Records, read_records
 from atento_cli.corpus.corpus_statistics import columns_seen
@@ -100,7 +100,7 @@ def test_bad_files_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert list(read(tmp_path, first, bad=True)) == [("c", "d")]  # its languages are known all the same
     with pytest.raises(RecipeError, match="has no column numbers"):
         read_records(SourceConfig(file="m.tmx", source=0, target=1), SOURCE_AND_TARGET, tmp_path)
-    monkeypatch.setattr(xml_records, "LINE_LIMIT", 1 << 17)
+    monkeypatch.setattr(translation_units, "LINE_LIMIT", 1 << 17)
     long = GOOD.replace("alone", "a " * (1 << 17))
     assert refused(tmp_path, long) == "m.tmx:7: the translation unit is longer than 0 MiB"
 

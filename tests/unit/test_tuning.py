@@ -11,9 +11,9 @@ from atento.attention.dropout import Randomness
 from atento.attention.lora import AdaptedLinear, adapters_joined
 from atento.base.errors import RecipeError, UsageError
 from atento.config.presets import preset
-from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.initial import InitConfig, LoraConfig, UnfreezeConfig
 from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.recurrent import CBOWConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.networks import Network, build_network
 from atento.networks.adapters import adapt, is_adapter, join_adapters, without_effect

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from atento.base.errors import RecipeError
-from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import CBOWConfig
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.windows import BLOCK, BlockBatch, WindowBlocks, Windows
 from atento.data.objectives.window import WindowBatches

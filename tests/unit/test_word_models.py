@@ -9,9 +9,9 @@ import torch
 
 import atento
 from atento.base.errors import CapabilityError, DataError, UsageError
-from atento.config.sections.elmo_network import CharacterConfig, ELMoConfig
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import CharacterConfig, ELMoConfig
 from atento.models.word_models import WordModel
 from atento.networks import CBOW, ELMo
 from atento.tasks.model_vectors import embed_words

@@ -9,7 +9,7 @@ import pytest
 
 from atento.base.errors import UsageError
 from atento.config.recipe import SourceConfig
-from atento.config.tables.labellings import LABELLINGS as FIELDS
+from atento.config.tables.formats import LABELLINGS as FIELDS
 from atento.config.tables.tasks import TASKS
 from atento.data.records.reader import read_records
 from atento.data.records.values import Span

@@ -8,10 +8,9 @@ from atento.base.errors import RecipeError
 from atento.config.literals import AT_LEAST_0, Count, OneOf, Positive, Rule, Section
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
-from atento.config.sections.initial import InitConfig
+from atento.config.sections.initial import InitConfig, TeacherConfig
 from atento.config.sections.mixing import MixingConfig
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.teacher import TeacherConfig
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import Windows
 from atento.config.tables.objective import ObjectiveConfig

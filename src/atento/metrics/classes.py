@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from atento.base.errors import UsageError
-from atento.metrics.label_counts import count_rows, f1_of, label_parts, summed
-from atento.metrics.label_names import label_name, label_names, label_streams
+from atento.metrics.label_counts import count_rows, f1_of, label_name, label_names, label_parts, label_streams, summed
 from atento.metrics.score import Score, check_pairs, doubt, ratio
 
 Label = str | int | bool

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from operator import eq
 
 from atento.base.errors import UsageError
-from atento.metrics.label_counts import averaged, count_rows, f1_of, label_parts, summed
-from atento.metrics.label_names import label_names
+from atento.metrics.label_counts import averaged, count_rows, f1_of, label_names, label_parts, summed
 from atento.metrics.score import Score, doubt
 from atento.metrics.tag_schemes import Span, entities
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import CBOWConfig
 from atento.models.model_folder import WORD_ENDINGS
 from atento.networks import CBOW, ELMo
 from atento.released.elmo_hdf5 import load_published

@@ -28,8 +28,8 @@ from torch import Tensor
 
 from atento.base.errors import MissingPartError, ModelError, RecipeError, install_hint
 from atento.base.limits import read_plain_text
-from atento.config.sections.elmo_network import N_CHARACTERS, CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import N_CHARACTERS, CharacterConfig, ELMoConfig
 from atento.networks.recurrent.elmo import ELMo, ProjectedLSTM
 
 _Read = Callable[..., Tensor]

@@ -1,12 +1,15 @@
 """`atento.Index`: lines of text that are found by vectors, by words or by both, with a ranker on top."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from atento.base.errors import AtentoError, DataError, UsageError, counted, listed, nearest
@@ -15,13 +18,78 @@ from atento.metrics.rouge import unicode_words
 from atento.model import load
 from atento.models.model_hash import model_files
 from atento.retrieval import By
-from atento.retrieval.index_folder import IndexWriter, SegmentEntry, State, read_index, writing
-from atento.retrieval.index_segments import Document, quantised, value_term
-from atento.retrieval.row_scores import best, bm25, cosines, fused
+from atento.retrieval.index_folder import (
+    Document,
+    IndexWriter,
+    Segment,
+    SegmentEntry,
+    State,
+    quantised,
+    read_index,
+    value_term,
+    writing,
+)
 from atento.tasks.hard_negatives import search_vectors
 from atento.tasks.regression import numbers_of
 from atento.tasks.task_model import TaskModel
 from atento.tasks.verb_calls import listed as texts_of
+
+Found = tuple[NDArray[np.int64], NDArray[np.floating]]  # rows (n,) and their scores (n,), the best first
+K1, B = 1.2, 0.75  # of BM25, as Lucene has them
+_FUSION = 60  # the constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009)
+_ROWS = 2048  # rows that are multiplied at once, so that they stay in the cache
+
+
+def bm25(segments: Sequence[Segment], words: Sequence[str]) -> list[NDArray[np.float64]]:
+    """The BM25 of each line of each segment (N,); 0 without a word of the query.
+
+    Σ over words of idf · tf / (tf + k1 · (1 - b + b · length / mean length)), idf = log(1 + (N - n + ½) / (n + ½)), as
+    Lucene computes it (Robertson and Zaragoza 2009); lines that were taken out count nowhere.
+    """
+    lines = sum(int(segment.alive.sum()) for segment in segments)
+    mean = sum(int(segment.lengths[segment.alive].sum()) for segment in segments) / max(1, lines) or 1.0
+    scores = [np.zeros(len(segment.alive)) for segment in segments]
+    for word, times in Counter(words).items():
+        found = [segment.postings(word) for segment in segments]
+        n = sum(int(segment.alive[rows].sum()) for segment, (rows, _) in zip(segments, found))
+        idf = math.log(1 + (lines - n + 0.5) / (n + 0.5))
+        for segment, (rows, counts), own in zip(segments, found, scores):
+            own[rows] += times * idf * counts / (counts + K1 * (1 - B + B * segment.lengths[rows] / mean))
+    return scores
+
+
+def cosines(segment: Segment, query: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The cosine of each line (N,) with a query (D,) of length 1: one product, a block of rows at a time."""
+    vectors, side = torch.from_numpy(segment.vectors), torch.from_numpy(query)
+    if vectors.dtype == torch.float32:
+        return torch.mv(vectors, side).numpy()
+    products, buffer = torch.empty(len(vectors)), torch.empty(_ROWS, len(query))
+    for begin in range(0, len(vectors), _ROWS):
+        block = vectors[begin : begin + _ROWS]
+        rows = buffer[: len(block)].copy_(block)  # in float32
+        torch.mv(rows, side, out=products[begin : begin + _ROWS])
+    return (products * torch.from_numpy(segment.scales)).numpy()
+
+
+def best(scores: NDArray[np.floating], allowed: NDArray[np.bool_], n: int) -> Found:
+    """The `n` allowed rows of highest score (N,); of equal ones the earlier."""
+    rows = np.flatnonzero(allowed)
+    own = scores[rows]
+    if len(rows) > n > 0:
+        rows = rows[own >= np.partition(own, len(own) - n)[len(own) - n]]
+        own = scores[rows]
+    order = np.argsort(-own, kind="stable")[:n]
+    return rows[order], own[order]
+
+
+def fused(rankings: Iterable[Sequence[tuple[int, float]]]) -> list[tuple[int, float]]:
+    """Rankings of numbered lines joined: Σ 1 / (60 + rank) of each, the highest first; of equal ones the first seen."""
+    scores: dict[int, float] = {}
+    for ranking in rankings:
+        for rank, (line, _) in enumerate(ranking, 1):
+            scores[line] = scores.get(line, 0.0) + 1 / (_FUSION + rank)
+    return sorted(scores.items(), key=lambda item: -item[1])
+
 
 Vectors = Literal["float32", "int8"]
 Where = Mapping[str, str | Sequence[str]]  # column -> the value, or values, of which a line must have one
@@ -120,7 +188,10 @@ class Index:
         documents, model = _documents(texts, columns), self.model
         with writing(self.folder, made_by=self._state.model_hash) as writer:
             entries = [*writer.state.segments, *_written(writer, model, documents, report)]
-            while len(entries) > 1 and _joinable(*entries[-2:]):
+            while len(entries) > 1:
+                left, right = (entry.rows - len(entry.removed) for entry in entries[-2:])
+                if 2 * right <= left or left + right > _SEGMENT:  # few are left, each at most half the one before
+                    break
                 entries[-2:] = writer.rewritten(entries[-2:])
             writer.commit(entries)
         self._read()
@@ -295,9 +366,3 @@ def _written(
             report(start + begin + len(block), len(documents))
         entries.append(writer.segment(part, vectors, scales))
     return entries
-
-
-def _joinable(first: SegmentEntry, second: SegmentEntry) -> bool:
-    """Whether two neighbours become one, so that there are few: each is then at most half as long as that before."""
-    left, right = (entry.rows - len(entry.removed) for entry in (first, second))
-    return 2 * right > left and left + right <= _SEGMENT

@@ -14,7 +14,7 @@ from atento.base.errors import MissingPartError, install_hint
 from atento.data.records.qrels import pairs_of, qrels_of
 from atento.data.records.splits import Split
 from atento.metrics.score import Outputs
-from atento.text.sentences import split_sentences
+from atento.text.words import split_sentences
 
 Predict = Callable[[Split], Sequence[object]]
 

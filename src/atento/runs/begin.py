@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from atento.base.errors import CheckpointError, TokenizerError, UsageError, counted
-from atento.config.reading.record_forms import counted_targets, has_own_tokenizer
+from atento.config.reading.task_defaults import counted_targets, has_own_tokenizer
 from atento.config.recipe import Recipe
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.planning import CPU_PARTS

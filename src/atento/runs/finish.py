@@ -6,7 +6,7 @@ import torch
 
 from atento.base.errors import DataError, counted
 from atento.config.reading.loading import dump_recipe, recipe_values
-from atento.config.reading.record_forms import counted_targets
+from atento.config.reading.task_defaults import counted_targets
 from atento.config.tables.tasks import TASKS
 from atento.metrics.metric_table import quality, signed
 from atento.models.load import read_model

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from atento.base.version import __version__
-from atento.config.reading.record_forms import task_of_records
+from atento.config.reading.task_defaults import task_of_records
 from atento.config.recipe import READING, Recipe, SourceConfig
 from atento.config.sections.long_texts import LongTextConfig
 from atento.config.tables.renamed_keys import VERSION

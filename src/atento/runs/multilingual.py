@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from atento.base.errors import AtentoError, RecipeError
 from atento.config.reading.loading import LoadedRecipe
-from atento.config.reading.record_forms import has_own_tokenizer
+from atento.config.reading.task_defaults import has_own_tokenizer
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.tables.tasks import TASKS
 from atento.models.initial_model import fine_tuned, with_new_tokens

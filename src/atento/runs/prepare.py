@@ -8,8 +8,8 @@ from pathlib import Path
 
 from atento.base.errors import DataError, RecipeError, counted
 from atento.config.reading.loading import LoadedRecipe
-from atento.config.reading.record_forms import has_own_tokenizer, task_of_records
 from atento.config.reading.sizes_by_data import fitted
+from atento.config.reading.task_defaults import has_own_tokenizer, task_of_records
 from atento.config.recipe import Recipe, SourceConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
@@ -20,10 +20,9 @@ from atento.data.batches.special_tokens import ids_of, template_for
 from atento.data.files.several_files import source_files
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation, Teach
-from atento.data.records.held_out import held_out, held_out_lines
 from atento.data.records.memory import MemoryRecords, argument_name
 from atento.data.records.reader import Records, read_records
-from atento.data.records.splits import Split, by_group, fold_of, overlap, split_of, subset
+from atento.data.records.splits import Split, by_group, fold_of, held_out, held_out_lines, overlap, split_of, subset
 from atento.models.initial_model import encoder_of, initial_model, with_features
 from atento.models.vocabulary_exchange import begun
 from atento.released import FAMILIES

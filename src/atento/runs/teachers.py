@@ -16,8 +16,8 @@ import numpy as np
 from atento.base.errors import CapabilityError, RecipeError, UsageError, counted
 from atento.config.recipe import Recipe
 from atento.config.sections.embedding import EmbeddingConfig
+from atento.config.sections.initial import TeacherConfig
 from atento.config.sections.network import network_to_dict
-from atento.config.sections.teacher import TeacherConfig
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
 from atento.config.tables.tasks import TASKS, TEXT_TO_TEXT, verb_of
 from atento.data.batches.batch import SIDES, Batches, Teaching

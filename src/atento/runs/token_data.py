@@ -16,8 +16,8 @@ from atento.base.errors import DataError, RecipeError, TokenizerError, counted
 from atento.base.precision import available_cores
 from atento.base.splitmix import hashes_of
 from atento.config.reading.loading import LoadedRecipe
-from atento.config.reading.record_forms import has_own_tokenizer
 from atento.config.reading.sizes_by_data import FITTED, fitted
+from atento.config.reading.task_defaults import has_own_tokenizer
 from atento.config.recipe import Recipe
 from atento.config.tables.formats import COMPRESSED
 from atento.config.tables.objective import OBJECTIVES
@@ -25,12 +25,10 @@ from atento.config.tables.tasks import TASKS, objectives_of
 from atento.data.files.paragraphs import wrapped_sentence
 from atento.data.files.several_files import source_files
 from atento.data.files.text_sources import reading_options, texts_of, wrapped_file
-from atento.data.records.held_out import held_out_lines, held_out_rows
 from atento.data.records.memory import MemoryRecords
 from atento.data.records.reader import fingerprint
-from atento.data.records.splits import Split, split_of
-from atento.data.store.stored_statistics import equal_texts
-from atento.data.store.token_store import FORMAT, MANIFEST, PLAN, TokenStore, read_json, sha256_of
+from atento.data.records.splits import Split, held_out_lines, held_out_rows, split_of
+from atento.data.store.token_store import FORMAT, MANIFEST, PLAN, TokenStore, equal_texts, read_json, sha256_of
 from atento.data.store.token_writer import SHARD_TOKENS, TokenWriter
 from atento.models.initial_model import initial_model
 from atento.runs.multilingual import tokenizer_of_run
@@ -41,8 +39,7 @@ from atento.runs.setup import Setup
 from atento.runs.token_changes import compare_files, compare_plans, training_files
 from atento.storage.lock import RunLock
 from atento.storage.whole_file import NewFolder, write_whole
-from atento.text.bulk import EncodingPool, id_type
-from atento.text.text_workers import TextWorkers
+from atento.text.bulk import EncodingPool, TextWorkers, id_type
 from atento.text.tokenizer import Tokenizer
 
 Report = Callable[[str], None]

@@ -15,9 +15,8 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.contexts import context_windows
 from atento.data.batches.special_tokens import prompt_length, special_tokens_of
 from atento.data.objectives.labels import NUMBER
-from atento.data.objectives.spans import KIND as ANSWER
+from atento.data.objectives.tags import ANSWER, encode_sentences, room_for
 from atento.data.objectives.tags import KIND as TAGS
-from atento.data.objectives.tags import encode_sentences, room_for
 from atento.inspection.attributions import Inputs, Reading
 from atento.models.model_folder import AnsweringConfig, section_of
 from atento.networks.interface import Network

@@ -11,7 +11,7 @@ from torch import Tensor
 from atento.base.errors import CapabilityError
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import MemoryStore, Ragged
-from atento.data.batches.text_windows import cut_text
+from atento.data.batches.contexts import cut_text
 from atento.data.batches.whole_words import CHARACTERS, characters_of_words, reads_words, row_characters, word_ids
 from atento.data.objectives.labels import inputs_of
 from atento.inspection.attributions import Inputs, Reading, Scores

@@ -14,7 +14,7 @@ from atento.config.recipe import Recipe
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.contexts import ContextWindows, context_windows
 from atento.data.objectives.labels import inputs_of
-from atento.data.objectives.spans import KIND, answer_head
+from atento.data.objectives.tags import ANSWER, answer_head
 from atento.data.records.splits import Split
 from atento.models.model_folder import AnsweringConfig, section_of
 from atento.networks.interface import Network, token_mask_of
@@ -194,7 +194,7 @@ def answers(
     probability is the softmax of these scores over all spans of at most `max_answer` tokens in all windows, and "no
     answer" where the model may give none.
     """
-    head_of(model, KIND)  # refuses a model without it
+    head_of(model, ANSWER)  # refuses a model without it
     check_texts(questions)
     check_texts(contexts)
     if len(questions) != len(contexts):

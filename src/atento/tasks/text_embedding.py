@@ -13,8 +13,8 @@ from torch import nn
 from atento.base.errors import AtentoWarning, UsageError, counted, nearest
 from atento.config.sections.embedding import NO_PROMPT, EmbeddingConfig
 from atento.config.sections.long_texts import CUT, LongTextConfig
+from atento.data.batches.contexts import cut_text, opened, windows_of
 from atento.data.batches.special_tokens import prompt_length, special_tokens_of
-from atento.data.batches.text_windows import cut_text, opened, windows_of
 from atento.networks.heads import TEXT_POOLINGS, pool_text
 from atento.tasks.grouping import results_of
 from atento.tasks.task_model import TaskModel, check_lengths, most_read, tokenizer_of

@@ -9,7 +9,7 @@ import torch
 
 from atento.base.errors import AtentoWarning, UsageError, counted
 from atento.config.tables.head_kinds import HeadConfig
-from atento.data.batches.text_windows import opened
+from atento.data.batches.contexts import opened
 from atento.data.objectives.labels import inputs_of, texts_as_store
 from atento.data.records.memory import frame_texts, is_frame
 from atento.data.records.splits import Split

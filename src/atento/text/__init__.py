@@ -2,11 +2,10 @@
 
 from atento.text.encoded import Encoded, Normalized, normalize_with_spans
 from atento.text.read_tokenizer import has_tokenizer
-from atento.text.sentences import split_sentences
 from atento.text.specials import STANDARD, SpecialTokens, sentinels, standard_specials
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import TokenizerSettings, train_tokenizer
-from atento.text.words import Words, align_words, merge_labels, spread_labels, word_spans
+from atento.text.words import Words, align_words, merge_labels, split_sentences, spread_labels, word_spans
 
 __all__ = [
     "STANDARD",

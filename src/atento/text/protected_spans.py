@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from operator import itemgetter
 
-from atento.text.found_spans import CLOSING, SPANS, Found, found_in
+from atento.text.found_spans import CLOSING, SPANS, Found, found_in, pairs_of
 from atento.text.glossary import has_spaces
-from atento.text.placeholders import pairs_of
 
 _DIGITS = re.compile(r"\d+")
 _MARKS = tuple(".,;:!?…。！？，、；：")

@@ -9,8 +9,7 @@ from typing import Literal
 
 from atento.base.errors import TokenizerError, nearest
 from atento.text.kinds import KINDS
-from atento.text.released.class_keys import Part, class_rules, unheeded
-from atento.text.released.families import Sources, stated_tokens
+from atento.text.released.families import Part, Sources, class_rules, stated_tokens, unheeded
 from atento.text.released.tokenizer_files import (
     FAMILIES,
     class_named,
@@ -108,7 +107,8 @@ def read_tokenizer(directory: Path, side: str = "", *, by_class: bool = True) ->
     overruled = tokens + [f"{DEFINITION}: {part} (the class and the keys of {CONFIG} hold)" for part in other]
     overruled += [f"{CONFIG}: {key} ({DEFINITION} holds)" for key in unheeded(config, data | rules, template)]
     if not with_segments(directory, config):
-        template = template.in_one_segment()
+        single, pair = (tuple((content, 0) for content, _ in slots) for slots in (template.single, template.pair))
+        template = Template(single, pair)
     family = None if native else family_named(directory, config)
     cut = _truncation_side(config, data)
     parts = Parts(text, kind, specials, lowercase, native, files, template, family=family, truncation_side=cut)

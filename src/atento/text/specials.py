@@ -149,11 +149,6 @@ class Template:
 
         return Template(end(self.single), end(self.pair))
 
-    def in_one_segment(self) -> "Template":
-        """The template without segments."""
-        single, pair = (tuple((content, 0) for content, _ in slots) for slots in (self.single, self.pair))
-        return Template(single, pair)
-
     def in_language(self, language: int, languages: Collection[int]) -> "Template":
         """The template with the token of a language in place of those of other languages, or in front."""
 

@@ -75,17 +75,13 @@ class TextStream:
         if met:
             end, self.stopped = min(met)[1], True
         elif not last:
-            end -= max((_prefix_length(new, string) for string in self._stop), default=0)
+            begun = (size for stop in self._stop for size in range(1, len(stop)) if new.endswith(stop[:size]))
+            end -= max(begun, default=0)  # what may be the beginning of a stop
         new = new[:end]
         if not (text.startswith(self._base) and new.startswith(self._emitted)):
             return _UNREADABLE if last else ""  # a broken character later in the run makes all of it unreadable
         piece, self._emitted = new[len(self._emitted) :], new
         return piece
-
-
-def _prefix_length(text: str, string: str) -> int:
-    """The number of characters at the end of a text that may be the beginning of a string."""
-    return next((size for size in range(min(len(string) - 1, len(text)), 0, -1) if text.endswith(string[:size])), 0)
 
 
 def stream_text(

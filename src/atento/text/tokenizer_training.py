@@ -11,7 +11,8 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
 from typing import Any, Protocol
 
 import tokenizers
@@ -135,14 +136,6 @@ def _ranked(counts: Counter[str]) -> list[str]:
     return sorted(counts, key=lambda key: (-counts[key], key))
 
 
-def _feed(counts: Counter[str]) -> Iterator[list[str]]:
-    """The words in order, each repeated by its count, long ones in parts."""
-    for word in sorted(counts):
-        parts = [word[i : i + _MAX_WORD] for i in range(0, len(word), _MAX_WORD)]
-        for _ in range(counts[word]):
-            yield parts
-
-
 def _covered(counts: Counter[str]) -> tuple[Counter[str], list[str]]:
     """The words without the rarest characters, and the other characters, which are 99.95 % of the text."""
     letters = _letters(counts)
@@ -165,7 +158,9 @@ def _covered(counts: Counter[str]) -> tuple[Counter[str], list[str]]:
 def _run(model: models.Model, trainer: Any, counts: Counter[str]) -> dict[str, Any]:
     """Run a trainer of the library and return the model section of `tokenizer.json`."""
     backend = tokenizers.Tokenizer(model)
-    backend.train_from_iterator(_feed(counts), trainer)
+    # the words in order, each repeated by its count, long ones in parts
+    parts = ((word, [word[i : i + _MAX_WORD] for i in range(0, len(word), _MAX_WORD)]) for word in sorted(counts))
+    backend.train_from_iterator(chain.from_iterable(repeat(part, counts[word]) for word, part in parts), trainer)
     trained: dict[str, object] = json.loads(backend.to_str())["model"]
     return trained
 

@@ -135,7 +135,7 @@ def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
     from dataclasses import replace
 
     from atento.base.errors import UsageError
-    from atento.config.reading.record_forms import task_of_records
+    from atento.config.reading.task_defaults import task_of_records
     from atento.config.tables.tasks import TASKS
     from atento.data.files.several_files import source_files
     from atento.data.records.reader import read_records

@@ -19,7 +19,7 @@ from atento_cli.options import AsJson, Reading, key_and_value
 from atento_cli.output_paths import output_file
 
 if TYPE_CHECKING:
-    from atento.text.text_workers import TextWorkers
+    from atento.text.bulk import TextWorkers
     from atento_cli.corpus.find_duplicates import Duplicate
 
 _SHOWN = 10  # duplicates that the report of a file lists

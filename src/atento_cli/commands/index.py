@@ -17,7 +17,7 @@ from atento_cli.options import ModelArgument, ModelOptions, Reading, key_and_val
 from atento_cli.output_paths import output_folder
 
 if TYPE_CHECKING:
-    from atento.retrieval.index_segments import Document
+    from atento.retrieval.index_folder import Document
 
 
 def register(app: typer.Typer) -> None:
@@ -77,7 +77,7 @@ def index(
 def _documents(corpus: str, columns: str | None, reading: Sequence[str]) -> "list[Document]":
     """The lines of a file that are not blank. Raises DataError: there are none, or one cannot be read; names it."""
     from atento.data.files.source_lines import display_name
-    from atento.retrieval.index_segments import Document
+    from atento.retrieval.index_folder import Document
     from atento_cli.table_columns import table_rows
 
     names, documents, source = [] if columns is None else columns.split(","), [], display_name(corpus)

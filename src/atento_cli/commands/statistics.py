@@ -17,10 +17,9 @@ _WIDTH = 40  # of the longest bar of a histogram
 
 def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]:
     """Statistics of each split: counts, lengths, ratios, suspicious records; with `tokens` also token counts."""
-    from atento.config.reading.record_forms import task_of_records
+    from atento.config.reading.task_defaults import task_of_records
     from atento.config.tables.tasks import TASKS
-    from atento.data.records.held_out import held_out
-    from atento.data.records.splits import overlap, split_of
+    from atento.data.records.splits import held_out, overlap, split_of
     from atento.runs.prepare import read_sources
     from atento.runs.task_heads import labels_by_record
     from atento.runs.token_data import is_stored
@@ -86,7 +85,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
 def _stored(loaded: "LoadedRecipe") -> list[dict[str, object]]:
     """Statistics of a recipe whose training texts are in a store of token ids; the store is made if needed."""
     from atento.config.tables.tasks import TASKS
-    from atento.data.store.stored_statistics import stored_overlap, stored_statistics
+    from atento.data.store.token_store import stored_overlap, stored_statistics
     from atento.runs.prepare import read_sources
     from atento.runs.token_data import make_store
     from atento.text import Tokenizer
@@ -112,7 +111,7 @@ def _stored(loaded: "LoadedRecipe") -> list[dict[str, object]]:
 
 def _tokenizer(loaded: "LoadedRecipe", read: "list[Records]") -> "Tokenizer":
     """The tokenizer that training would use: of the initial model, an existing one, or one trained now."""
-    from atento.config.reading.record_forms import has_own_tokenizer
+    from atento.config.reading.task_defaults import has_own_tokenizer
     from atento.data.records.values import as_text
     from atento.models.model_folder import find_model
     from atento.runs.run_tokenizer import tokenizer_of_columns, tokenizer_of_init

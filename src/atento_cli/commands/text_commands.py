@@ -273,7 +273,7 @@ def _stream(loaded: "Model", lines: Iterable[str], request: _Request) -> None:
 
 def _parts(line: str, request: _Request) -> list[str]:
     """The parts of a line that are processed separately: its sentences with `--split-sentences`, else the line."""
-    from atento.text.sentences import split_sentences
+    from atento.text.words import split_sentences
 
     return split_sentences(line) if request.split_sentences else [line]
 

@@ -9,9 +9,8 @@ from functools import cache
 
 import numpy as np
 
-from atento.text.found_spans import SPANS
+from atento.text.found_spans import PLACEHOLDER, SPANS, TAG, in_order, name_of
 from atento.text.language import language_shares
-from atento.text.placeholders import PLACEHOLDER, TAG, in_order, name_of
 from atento_cli.corpus.corpus_statistics import unusual_lengths
 from atento_cli.corpus.find_duplicates import marked
 from atento_cli.corpus.pair_evidence import FEWEST, Floats, Pair, Rows, whole_and_right, words_of

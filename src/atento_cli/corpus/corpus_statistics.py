@@ -14,7 +14,7 @@ from atento.config.tables.task_spec import Field
 from atento.data.files.found_reading import first_of
 from atento.data.records.reader import Records
 from atento.data.records.values import as_text, compared
-from atento.data.store.stored_statistics import PERCENTILES
+from atento.data.store.token_store import PERCENTILES
 from atento.metrics.tag_schemes import entities, scheme_of
 
 _SHOWN = 3  # places of suspicious records that are named

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from atento.base.errors import MissingPartError, install_hint
 from atento.base.nfc import nfc
-from atento.text.text_workers import SEPARATOR, Answer, TextProcesses, TextWorkers, serve
+from atento.text.bulk import SEPARATOR, Answer, TextProcesses, TextWorkers, serve
 
 PERMUTATIONS = 128  # hashes of a text; more find candidates more surely
 _SLACK = 0.8  # candidates are looked for at this share of the threshold, since MinHash only estimates

@@ -17,15 +17,13 @@ from atento.config.reading.dumping import scalar_text
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.sizes_by_data import fitted
 from atento.config.recipe import SourceConfig
-from atento.config.tables.column_names import NAMES, is_usual
-from atento.config.tables.formats import FORMATS, Column, format_of
+from atento.config.tables.formats import FORMATS, NAMES, Column, format_of, is_usual
 from atento.config.tables.tasks import SHOWN_BY, SUMMARIES, TASKS, TEXT_TO_TEXT
 from atento.data.files.found_reading import NAMED, NUMBER, as_found, encoding_for, first_of
 from atento.data.files.source_lines import open_binary, scan
 from atento.data.files.source_records import DELIMITERS, objects_in, table_rows
-from atento.data.records.held_out import held_out
 from atento.data.records.reader import read_records
-from atento.data.records.splits import Split, split_of, subset
+from atento.data.records.splits import Split, held_out, split_of, subset
 from atento.data.records.values import characters_of, shortened
 from atento.runs.data_checks import said_alike
 from atento.runs.run_tokenizer import tokenizer_of_columns

@@ -7,8 +7,7 @@ from tempfile import TemporaryDirectory
 
 from atento.base.errors import AtentoError
 from atento.base.limits import read_plain
-from atento.text.bulk import BulkEncoder, encoded_answer
-from atento.text.text_workers import Answer, in_order
+from atento.text.bulk import Answer, BulkEncoder, encoded_answer, in_order
 from atento.text.tokenizer import Tokenizer
 from atento_cli.corpus.find_duplicates import signed_answer
 from atento_cli.scale.ray_workers import RayCluster

@@ -20,7 +20,7 @@ from atento.config.reading.loading import load_recipe
 from atento.config.reading.schema import Reader
 from atento.config.reading.yaml12 import Node, read_yaml
 from atento.config.recipe import SourceConfig
-from atento.config.tables.labellings import LABELLINGS
+from atento.config.tables.formats import LABELLINGS
 from atento.config.tables.task_spec import Field
 from atento.config.tables.tasks import TASKS, task_with
 from atento.data.records.reader import read_records

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from atento.base.errors import UsageError
 from atento.config.reading.loading import load_recipe
-from atento.config.tables.labellings import LABELLINGS
+from atento.config.tables.formats import LABELLINGS
 from atento.config.tables.tasks import TASKS
 from atento.runs.train import train
 from atento_lab.studies.report import Report

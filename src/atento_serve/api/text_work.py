@@ -17,9 +17,8 @@ from typing import Any, cast
 from atento.base.errors import AtentoError, DataError
 from atento.text.documents import read_document
 from atento.text.documents.document_sentences import DocumentSentences, Passages, joined
-from atento.text.documents.html_text import parts_of
+from atento.text.documents.html_text import parts_of, read_html
 from atento.text.documents.segments import NUMBERED, TextDocument
-from atento.text.documents.web_pages import read_html
 from atento.text.glossary import Glossary, glossary_of_rows
 from atento.text.protected_spans import Link
 from atento.text.span_protection import Asking, Output, Outputs, Translate, protected_outputs

@@ -7,10 +7,9 @@ from dataclasses import fields
 from atento.base.errors import RecipeError, UsageError, counted, nearest
 from atento.config.reading import schema
 from atento.config.reading.initial_keys import check_initial, without_effect_on
-from atento.config.reading.record_forms import task_of_records
 from atento.config.reading.schema import Reader
 from atento.config.reading.source_checks import forms, source_problem
-from atento.config.reading.task_defaults import with_defaults
+from atento.config.reading.task_defaults import task_of_records, with_defaults
 from atento.config.reading.unused_options import unused_options
 from atento.config.reading.yaml12 import Node
 from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig

@@ -17,9 +17,8 @@ from atento.config import presets
 from atento.config.literals import OneOf
 from atento.config.reading.yaml12 import Node
 from atento.config.recipe import SourceConfig, TokenizerConfig
-from atento.config.sections.initial import InitConfig
+from atento.config.sections.initial import InitConfig, TeacherConfig
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.teacher import TeacherConfig
 from atento.config.tables.renamed_keys import elsewhere, renamed
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from atento.config.recipe import Recipe
-from atento.config.sections.elmo_network import CharacterConfig
+from atento.config.sections.recurrent import CharacterConfig
 from atento.config.tables.tasks import TASKS, objectives_of
 
 FITTED = "fitted to the data when training begins"  # the origin of such a value

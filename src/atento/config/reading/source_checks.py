@@ -3,8 +3,16 @@
 from collections.abc import Iterable
 
 from atento.config.recipe import COLUMNS, SourceConfig
-from atento.config.tables.formats import FORMATS, columns_of_source, endings_for, format_of, holds, rule_of_endings
-from atento.config.tables.labellings import LABELLINGS, labellings_for
+from atento.config.tables.formats import (
+    FORMATS,
+    LABELLINGS,
+    columns_of_source,
+    endings_for,
+    format_of,
+    holds,
+    labellings_for,
+    rule_of_endings,
+)
 from atento.config.tables.task_spec import Field
 from atento.config.tables.tasks import TASKS
 

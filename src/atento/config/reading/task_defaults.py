@@ -1,4 +1,4 @@
-"""Fill in what a recipe leaves to its task: the defaults, and the heads that its objectives need."""
+"""What a task says of a recipe: the form of its records, the defaults, and the heads that its objectives need."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -74,3 +74,22 @@ def _written(value: object, position: str) -> Node:
     elif isinstance(value, list):
         value = [_written(child, position) for child in value]
     return Node(value, position, key_position=position)
+
+
+def task_of_records(recipe: Recipe, split: str) -> str:
+    """Return the task whose form the records of a split have: its own; of training for vectors by objectives that read
+    texts alone (simcse, tsdae), the first one that reads texts.
+    """
+    read = [OBJECTIVES[objective.kind].fields for objective in objectives_of(recipe.task, recipe.objective)]
+    alone = TASKS[recipe.task].vectors and split == "train" and all(fields == (("text",),) for fields in read)
+    return next(name for name, spec in TASKS.items() if spec.columns == ("text",)) if alone else recipe.task
+
+
+def counted_targets(recipe: Recipe) -> str:
+    """Return what an update counts, in messages: the targets of the task, or texts where training reads these alone."""
+    return TASKS[recipe.task].targets if task_of_records(recipe, "train") == recipe.task else "texts"
+
+
+def has_own_tokenizer(recipe: Recipe) -> bool:
+    """Whether the tokenizer of a recipe is that of its section `tokenizer`, not that of an initial model."""
+    return recipe.init is None or recipe.init.tokenizer == "own"

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from atento.base.errors import RecipeError, nearest
 from atento.config.literals import BelowOne, Count, Rule, Section
-from atento.config.sections.elmo_network import CBOWConfig, ELMoConfig
 from atento.config.sections.network_parts import (
     PARTS,
     AttentionConfig,
@@ -23,7 +22,7 @@ from atento.config.sections.network_parts import (
     part_of,
 )
 from atento.config.sections.position_scheme import ADDED, PositionConfig
-from atento.config.sections.recurrent import RecurrentConfig
+from atento.config.sections.recurrent import CBOWConfig, ELMoConfig, RecurrentConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TRAINING, HeadConfig, Pooling
 
 DEEPEST = 1000  # layers of a stack: more would be built for minutes before anything is checked

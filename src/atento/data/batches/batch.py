@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain, repeat
 from typing import Any, NamedTuple, Protocol
 
@@ -111,16 +112,11 @@ class EpochStores:
     """Stores of examples that are encoded again in each epoch, as for BPE dropout; the last one is cached."""
 
     def __init__(self, first: Store, encode: Callable[[int], Store] | None = None) -> None:
-        self.first, self.encode = first, encode
-        self._cached: tuple[int, Store] | None = None
+        self.first, self._encode = first, encode and lru_cache(maxsize=1)(encode)
 
     def at(self, epoch: int) -> Store:
         """Return the examples of an epoch."""
-        if self.encode is None:
-            return self.first
-        if self._cached is None or self._cached[0] != epoch:
-            self._cached = epoch, self.encode(epoch)
-        return self._cached[1]
+        return self.first if self._encode is None else self._encode(epoch)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,9 @@ def template_for(task: str, tokenizer: Tokenizer) -> str | None:
     template = TASKS[task].template
     if template == "bos" and not begin_of(tokenizer):
         return "none"
-    return None if template == "bos-eos" and (tokenizer.added() or not _has_ends(tokenizer)) else template
+    roles = tokenizer.specials.roles
+    has_ends = "bos" in roles and "eos" in roles and roles.get("pad", roles["eos"]) != roles["eos"]
+    return None if template == "bos-eos" and (tokenizer.added() or not has_ends) else template
 
 
 def prompt_length(config: EmbeddingConfig, tokenizer: Tokenizer, template: Template) -> int:
@@ -63,8 +65,3 @@ def ids_of(tokenizer: Tokenizer) -> dict[str, int | None]:
 def begin_of(tokenizer: Tokenizer) -> list[int]:
     """What a text begins with in language modelling: BOS, or nothing where the tokenizer has none (Qwen)."""
     return [tokenizer.bos_id] if "bos" in tokenizer.specials.roles else []
-
-
-def _has_ends(tokenizer: Tokenizer) -> bool:
-    roles = tokenizer.specials.roles
-    return "bos" in roles and "eos" in roles and roles.get("pad", roles["eos"]) != roles["eos"]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from atento.base.errors import DataError
 from atento.base.splitmix import hashes, permutation, uniform
-from atento.config.sections.elmo_network import CBOWConfig
+from atento.config.sections.recurrent import CBOWConfig
 from atento.data.batches.batch import Ragged
 
 _SUBSAMPLED, ORDER, _NEGATIVES = 1, 2, 3  # what a hash is for
@@ -146,19 +146,11 @@ class Windows:
     def _batch(
         self, words: NDArray[np.int64], context: NDArray[np.int64], rows: NDArray[np.int64], epoch: int, batch: int
     ) -> WindowBatch:
-        return WindowBatch(
-            torch.from_numpy(words[rows]),
-            torch.from_numpy(context[rows]),
-            self._negatives(context[rows].shape, epoch, batch),
-            self.config.mode == "skip-gram",
-        )
-
-    def _negatives(self, context: tuple[int, ...], epoch: int, batch: int) -> Tensor | None:
-        """Draw the negatives of a batch; `context` is the shape of its contexts."""
-        if self.config.negatives == 0:
-            return None
-        targets = context if self.config.mode == "skip-gram" else context[:1]  # (B,2C), or (B,)
-        return torch.from_numpy(self.negatives((*targets, self.config.negatives), epoch, batch))
+        negatives, skip_gram = None, self.config.mode == "skip-gram"
+        if self.config.negatives:
+            targets = context[rows].shape if skip_gram else (len(rows),)  # (B,2C), or (B,)
+            negatives = torch.from_numpy(self.negatives((*targets, self.config.negatives), epoch, batch))
+        return WindowBatch(torch.from_numpy(words[rows]), torch.from_numpy(context[rows]), negatives, skip_gram)
 
     def negatives(self, shape: tuple[int, ...], epoch: int, batch: int) -> NDArray[np.int64]:
         """Draw negative words, in proportion to count ** exponent; a function of (seed, epoch, batch)."""

@@ -10,8 +10,7 @@ from typing import Any
 
 from atento.base.errors import DataError
 from atento.config.recipe import SourceConfig
-from atento.config.tables.column_names import is_usual
-from atento.config.tables.formats import Column, columns_of_source
+from atento.config.tables.formats import Column, columns_of_source, is_usual
 from atento.config.tables.task_spec import Field
 from atento.data.files.encodings import say_found
 from atento.data.files.source_lines import found_encoding, open_binary

@@ -11,7 +11,7 @@ from atento.config.tables.formats import COMPRESSED, FORMATS, format_of
 from atento.config.tables.task_spec import Field
 from atento.data.files.source_lines import open_binary, read_text, scan
 from atento.data.files.source_records import Column, Row
-from atento.metrics.label_names import class_name
+from atento.metrics.label_counts import class_name
 
 UNLABELLED = "unsup"  # of IMDb: reviews without a label
 

@@ -1,13 +1,13 @@
-"""JSON to records: an object a line, or a list of objects, each read strictly and with its line."""
+"""JSON to records, each read strictly and with its line: an object a line, a list of objects, and SQuAD's articles."""
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from atento.base.errors import DataError
 from atento.data.files.source_lines import scan
-from atento.data.records.values import kind_of
+from atento.data.records.values import Span, check_span, kind_of, string_of
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _INTEGER_DIGITS = 19  # what 64 bits hold
@@ -116,3 +116,116 @@ def _constant(word: str) -> object:
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_unique, parse_int=_integer, parse_float=_number, parse_constant=_constant
 )
+
+
+def is_document(text: str) -> bool:
+    """Whether JSON is one object, as SQuAD's files are, and not a list of objects."""
+    return text.startswith("{", skip(text, 0))
+
+
+def questions_in(text: str, name: str, fields: Sequence[str]) -> Iterator[tuple[int, list[object]] | DataError]:
+    """Read the questions of a file; a broken one is yielded as its error, which names its id.
+
+    A question that is marked `is_impossible` has no answers.
+
+    Args:
+        fields: in which order a question gives "question", "context" and "answers".
+
+    Raises:
+        DataError: the file is not JSON, or has not the structure of SQuAD's.
+    """
+    lines = _Lines(text, name)
+    for number, context, entry in _entries(_document(text, name), name):
+        shown = entry.get("id", number)
+        line = lines.of(shown)
+        try:
+            values = _values(entry, context, answered="answers" in fields)
+        except ValueError as error:
+            yield DataError(f"{name}:{line}: question {shown!r}: {error}")
+            continue
+        yield line, [values[field] for field in fields]
+
+
+def _document(text: str, name: str) -> object:
+    """The decoded file."""
+    try:
+        document, end = decode(text, skip(text, 0))
+        if skip(text, end) != len(text):
+            raise ValueError("more text after the object")
+    except json.JSONDecodeError as error:
+        raise DataError(f"{name}:{error.lineno}: {not_json(error)}") from None
+    except ValueError as error:
+        raise DataError(f"{name}: {error}") from None
+    return document
+
+
+def _entries(document: Any, name: str) -> Iterator[tuple[int, str, dict[str, object]]]:
+    """Each question: its number from 1, its context and its object."""
+    number = 0
+    for place, article in _objects(document, "data", "the file", name):
+        for inner, paragraph in _objects(article, "paragraphs", place, name):
+            try:
+                context = string_of(paragraph.get("context"), "`context`")
+            except ValueError as error:
+                raise DataError(f"{name}: {inner}: {error}") from None
+            for _, entry in _objects(paragraph, "qas", inner, name):
+                number += 1
+                yield number, context, entry
+
+
+def _objects(parent: dict[str, object], key: str, place: str, name: str) -> Iterator[tuple[str, dict[str, object]]]:
+    """The objects of the list under a key, each with what messages call it."""
+    children = parent.get(key)
+    if not isinstance(children, list):
+        raise DataError(
+            f"{name}: {place} must have a list {key!r}, as SQuAD's files have (data, paragraphs, qas): "
+            f"got {kind_of(children)}"
+        )
+    for number, child in enumerate(children):
+        if not isinstance(child, dict):
+            raise DataError(f"{name}: {key}[{number}] of {place} must be an object, not {kind_of(child)}")
+        yield f"{key}[{number}]" if place == "the file" else f"{place}.{key}[{number}]", child
+
+
+def _values(entry: dict[str, object], context: str, *, answered: bool) -> dict[str, object]:
+    """Question, context and, where they are read, answers."""
+    question = string_of(entry.get("question"), "`question`")
+    if not answered:
+        return {"question": question, "context": context}
+    answers = entry.get("answers")
+    impossible = entry.get("is_impossible") is True
+    if answers is None and impossible:
+        answers = []
+    if not isinstance(answers, list):
+        raise ValueError(f"`answers` must be a list, not {kind_of(answers)}")
+    if impossible and answers:
+        raise ValueError("is marked `is_impossible` and has answers")
+    spans = tuple(_span(answer) for answer in answers)
+    for span in spans:
+        check_span(span, context)
+    return {"question": question, "context": context, "answers": spans}
+
+
+def _span(answer: object) -> Span:
+    if not isinstance(answer, dict):
+        raise ValueError(f"an answer must be an object, not {kind_of(answer)}")
+    start = answer.get("answer_start")
+    if isinstance(start, bool) or not isinstance(start, int):
+        raise ValueError(f"`answer_start` must be a whole number, not {kind_of(start)}")
+    return Span(string_of(answer.get("text"), "`text` of an answer"), start)
+
+
+class _Lines:
+    """The lines of questions, found by their ids in the order of the file."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.text, self.name = text, name
+        self.at, self.line = 0, 1
+
+    def of(self, id: object) -> int:
+        """The line of the next question with that id; that of the question before it where the id is not written so."""
+        match = re.compile(r'"id"\s*:\s*' + re.escape(json.dumps(id, ensure_ascii=False))).search(self.text, self.at)
+        if match is not None:
+            self.line += self.text.count("\n", self.at, match.start())
+            self.at = match.start()
+        return self.line

@@ -41,7 +41,10 @@ def scan(stream: BinaryIO, name: str, number: int = 0, offset: int = 0) -> Itera
         start, offset = offset, offset + len(raw)  # bytes before this line
         if number == 1:
             _refuse_other_formats(raw, name)
-            _refuse_carriage_returns(raw, name)
+            # several in the first line, or one where no newline follows, end lines
+            if raw.rstrip(b"\r\n").count(b"\r") > raw.endswith(b"\n"):
+                rule = "lines end with carriage returns alone, and must end with newlines"
+                raise DataError(f"{name}: {rule} (`tr '\\r' '\\n'` converts it)")
             if raw.startswith(_BOM):
                 raw, start = raw[3:], 3  # bytes of the byte order mark
                 if not raw:
@@ -73,7 +76,8 @@ def scan_many(stream: BinaryIO, name: str, number: int = 0, offset: int = 0) -> 
 
     About 1 MiB is decoded and split at once; where a line of it may break a rule, `scan` reads it.
     """
-    while raw := _read_many(stream, name):
+    while raw := read_bytes(stream, name, _PART):
+        raw += b"" if raw.endswith(b"\n") else _read(stream, name)  # up to the end of a line
         if len(raw) > LINE_LIMIT:  # perhaps a line without an end, which is not read whole
             yield from _listed(scan(cast(BinaryIO, _Continued(raw, stream)), name, number, offset))
             return
@@ -98,12 +102,6 @@ class _Continued:
         if line.endswith(b"\n") or len(line) == size:
             return line
         return line + self._stream.readline(size - len(line))
-
-
-def _read_many(stream: BinaryIO, name: str) -> bytes:
-    """Read about 1 MiB, up to the end of a line."""
-    raw = read_bytes(stream, name, _PART)
-    return raw if raw.endswith(b"\n") or not raw else raw + _read(stream, name)
 
 
 def _decoded(raw: bytes) -> list[str] | None:
@@ -270,14 +268,6 @@ def _refuse_other_formats(raw: bytes, name: str) -> None:
         if raw.startswith(bom):
             has = f"the file begins with the byte order mark of {encoding}{_convert(encoding)}"
             raise DataError(f"{name}:1: not UTF-8: {has}")
-
-
-def _refuse_carriage_returns(first: bytes, name: str) -> None:
-    """Refuse a file by its first line: several carriage returns in it, or one where no newline follows, end lines."""
-    if first.rstrip(b"\r\n").count(b"\r") > first.endswith(b"\n"):
-        raise DataError(
-            f"{name}: lines end with carriage returns alone, and must end with newlines (`tr '\\r' '\\n'` converts it)"
-        )
 
 
 def _too_long(name: str, number: int) -> DataError:

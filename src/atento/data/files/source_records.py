@@ -9,12 +9,10 @@ from typing import Any, BinaryIO
 from atento.base.errors import DataError, counted, listed
 from atento.config.tables.formats import FORMATS
 from atento.data.files.conll import sentences_in
-from atento.data.files.source_json import json_objects, jsonl_objects
+from atento.data.files.source_json import is_document, json_objects, jsonl_objects, questions_in
 from atento.data.files.source_lines import LINE_LIMIT, read_text, scan
 from atento.data.files.spreadsheets import sheet_rows
-from atento.data.files.squad import is_document, questions_in
-from atento.data.files.translation_units import languages_in, units_in
-from atento.data.files.xml_records import pairs_in
+from atento.data.files.translation_units import languages_in, pairs_in, units_in
 from atento.data.records.values import Converter, as_written, shortened
 
 AS_QUOTED = '`format: csv, delimiter: "\\t"` in the source'  # reads such a table
@@ -76,7 +74,9 @@ def rows_in(
     """
     if form in DELIMITERS:
         rows = table_rows(form, stream, name, delimiter, sheet, converter.decimal)
-        cells = _table(rows, name, _separated(delimiter or DELIMITERS[form]), columns, header)
+        between = delimiter or DELIMITERS[form]
+        sign = {",": "a comma", "\t": "a tab", ";": "a semicolon"}.get(between, repr(between))
+        cells = _table(rows, name, f" separated by {sign}" if between else "", columns, header)
         return cells if converter.plain else _converted(cells, name, converter)  # plain: texts alone
     if form in ("conll", "conllu"):
         return sentences_in(stream, name, [int(column) for column in columns], universal=form == "conllu")
@@ -146,12 +146,10 @@ def table_rows(
     if form == "xlsx":
         return sheet_rows(stream, name, sheet, decimal)
     between = delimiter or DELIMITERS[form]
-    return _tsv_rows(stream, name, between) if form == "tsv" else _csv_rows(stream, name, between)
-
-
-def _separated(delimiter: str) -> str:
-    names = {",": "a comma", "\t": "a tab", ";": "a semicolon"}
-    return f" separated by {names.get(delimiter, repr(delimiter))}" if delimiter else ""
+    if form != "tsv":
+        return _csv_rows(stream, name, between)
+    lines = enumerate(scan(stream, name), start=1)
+    return (line if isinstance(line, DataError) else (number, line.split(between)) for number, line in lines)
 
 
 def _other(text: str) -> str:
@@ -240,11 +238,6 @@ def _header(rows: Iterator[Row], name: str, columns: Sequence[str]) -> tuple[lis
             known = f", {shortened(names[0])!r}{whole}" if whole and not line else f"{listed(column, names)}{hint}"
             raise DataError(f"{name}:{row[0]}: column {column!r} is not in the header{known}")
     return [names.index(column) for column in columns], len(names)
-
-
-def _tsv_rows(stream: BinaryIO, name: str, delimiter: str) -> Iterator[Row]:
-    for number, line in enumerate(scan(stream, name), start=1):
-        yield line if isinstance(line, DataError) else (number, line.split(delimiter))
 
 
 def _csv_rows(stream: BinaryIO, name: str, delimiter: str) -> Iterator[Row]:

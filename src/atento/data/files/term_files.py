@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeGuard
 
 from atento.base.errors import DataError, UsageError
 from atento.data.files.encodings import say_found
@@ -38,13 +37,10 @@ def glossary_of(value: GlossaryLike) -> Glossary:
         rows = [[source, *(forms if isinstance(forms, list | tuple) else [forms])] for source, forms in value.items()]
     elif isinstance(value, Sequence):
         rows = list(value)
-    checked = [row for row in rows if _is_row(row)]
+    listed = (row for row in rows if isinstance(row, Sequence) and not isinstance(row, str))
+    checked = [row for row in listed if all(isinstance(cell, str) for cell in row)]
     if not rows or len(checked) < len(rows):
         raise UsageError(
             "`glossary` is a file, a mapping of terms, or rows of a source term and target terms; one at least"
         )
     return glossary_of_rows((f"`glossary` row {number}", row) for number, row in enumerate(checked))
-
-
-def _is_row(row: object) -> TypeGuard[Sequence[str]]:
-    return isinstance(row, Sequence) and not isinstance(row, str) and all(isinstance(cell, str) for cell in row)

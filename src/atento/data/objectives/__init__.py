@@ -15,8 +15,7 @@ from atento.data.objectives.multiple_negatives import cosent, cosine, multiple_n
 from atento.data.objectives.preparation import Make, Preparation
 from atento.data.objectives.ranked_documents import each_document, first_documents, ranked_documents, worse_documents
 from atento.data.objectives.sequence_to_sequence import sequence_to_sequence
-from atento.data.objectives.spans import spans
-from atento.data.objectives.tags import tags
+from atento.data.objectives.tags import spans, tags
 from atento.data.objectives.window import bidirectional, window
 from atento.data.store.stored_batches import stored_batches
 

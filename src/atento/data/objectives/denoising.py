@@ -22,9 +22,9 @@ from atento.data.batches.planning import PlannedBatches
 from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
 from atento.data.objectives.preparation import Preparation, windows
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
-from atento.text.sentences import split_sentences
 from atento.text.specials import Template, sentinels
 from atento.text.tokenizer import Tokenizer
+from atento.text.words import split_sentences
 
 _COINS_KEY, _LENGTHS_KEY, _GAPS_KEY, _DELETED_KEY, _SENTENCES_KEY = 31, 32, 33, 34, 35  # one for each use here
 _HIDDEN_KEY, _KEPT_KEY = 13, 14  # of span corruption

@@ -20,8 +20,8 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig, Windows
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, OneText, Ragged, Rows, Store
+from atento.data.batches.contexts import WINDOWS, cut_text, opened, windows_of
 from atento.data.batches.planning import PlannedBatches, round_length
-from atento.data.batches.text_windows import WINDOWS, cut_text, opened, windows_of
 from atento.data.batches.whole_words import CHARACTERS, characters_of_words, reads_words, words_as_store
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation

@@ -17,14 +17,13 @@ from atento.base.errors import DataError
 from atento.base.splitmix import grid_hashes
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, EpochStores, MemoryStore, OneText, Ragged, Rows, Store
-from atento.data.batches.masking import Masking, masking_of
+from atento.data.batches.masking import Masking, WordNumbers, masking_of
 from atento.data.batches.planning import PlannedBatches
-from atento.data.batches.word_numbers import WordNumbers
 from atento.data.objectives.preparation import Preparation
 from atento.text.lengths import pad_batch, truncate
-from atento.text.sentences import split_sentences
 from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
+from atento.text.words import split_sentences
 
 HEAD, BOUNDARY, FOLLOWS = "vocabulary", "span-boundary", "next-sentence"
 GENERATOR, DETECTOR = "generator", "replaced-token"

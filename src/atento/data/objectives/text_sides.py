@@ -12,9 +12,9 @@ from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
 from atento.data.batches.batch import SIDES, Batch, Contrast, Draw, MemoryStore, Ragged, Rows, Store
+from atento.data.batches.contexts import WINDOWS, opened
 from atento.data.batches.planning import round_length
 from atento.data.batches.special_tokens import prompt_length
-from atento.data.batches.text_windows import WINDOWS, opened
 from atento.data.objectives.labels import cut_warning, report_windows, texts_as_store
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation

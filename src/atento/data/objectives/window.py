@@ -15,7 +15,7 @@ from torch import Tensor
 
 from atento.base.errors import DataError, RecipeError
 from atento.base.splitmix import log_uniform
-from atento.config.sections.elmo_network import CBOWConfig
+from atento.config.sections.recurrent import CBOWConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import EVERY, Batch, Draw, MemoryStore, Part, PartSize, Ragged, Rows, Store
 from atento.data.batches.planning import PlannedBatches

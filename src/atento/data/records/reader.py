@@ -15,8 +15,15 @@ from typing import Any
 
 from atento.base.errors import DataError, RecipeError, counted
 from atento.config.recipe import SourceConfig
-from atento.config.tables.formats import FORMATS, columns_of_source, format_of, holds, rule_of_endings
-from atento.config.tables.labellings import LABELLINGS, labellings_for
+from atento.config.tables.formats import (
+    FORMATS,
+    LABELLINGS,
+    columns_of_source,
+    format_of,
+    holds,
+    labellings_for,
+    rule_of_endings,
+)
 from atento.config.tables.task_spec import Field
 from atento.data.files.conll import without_marks
 from atento.data.files.found_reading import as_found, encoding_for
@@ -25,8 +32,8 @@ from atento.data.files.paragraphs import documents, looks_wrapped, wrapped_sente
 from atento.data.files.several_files import labelled_files, two_files
 from atento.data.files.source_lines import open_binary
 from atento.data.files.source_records import Row, header_notes, note_of_quotes, rows_in
+from atento.data.records.marked_entities import normalized
 from atento.data.records.memory import MemoryRecords, argument_name, memory_records, records_in, with_optional
-from atento.data.records.read_tags import normalized
 from atento.data.records.values import Converter, canonical, counted_with
 
 SOURCE_AND_TARGET = (Field("source"), Field("target"))

@@ -17,7 +17,7 @@ from atento.base.errors import DataError, listed
 from atento.base.nfc import nfc
 from atento.config.tables.task_spec import Field
 from atento.config.tables.tasks import task_with_field
-from atento.metrics.label_names import class_name, label_name
+from atento.metrics.label_counts import class_name, label_name
 
 SEPARATOR = "|"  # of several labels in one cell
 _NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{1,15})?")  # that a float tells from others

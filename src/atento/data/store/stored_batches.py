@@ -73,20 +73,16 @@ class StoredBatches:
             self._cached = number, batches
         return self._cached[1]
 
-    def _location(self, update: int) -> tuple[int, int, int]:
-        """Return the window of an update, counted over all epochs; its index there; and the updates of the window."""
-        epoch, index = divmod(update, self.updates_per_epoch)
-        window = -(-(index + 1) * self.windows // self.updates_per_epoch) - 1  # ceil, minus 1
-        first, last = (side * self.updates_per_epoch // self.windows for side in (window, window + 1))  # of the window
-        return epoch * self.windows + window, index - first, last - first
-
     def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
         """Yield the parts of an update, each cut into `micro_batches` to save memory; the loss is the same."""
-        number, index, updates = self._location(update)
+        epoch, index = divmod(update, self.updates_per_epoch)
+        place = -(-(index + 1) * self.windows // self.updates_per_epoch) - 1  # of its window: ceil, minus 1
+        first, last = (side * self.updates_per_epoch // self.windows for side in (place, place + 1))  # of the window
+        number = epoch * self.windows + place  # counted over all epochs
         window = self._window(number)
-        window.divide(updates)
+        window.divide(last - first)
         # the window is an epoch of its own: what is drawn at random differs from one to the next
-        update = number * window.updates_per_epoch + min(index, window.updates_per_epoch - 1)
+        update = number * window.updates_per_epoch + min(index - first, window.updates_per_epoch - 1)
         return window.parts(update, micro_batches, ours)
 
     def resize(self, size: PartSize) -> None:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
 from atento.base.errors import RecipeError
-from atento.config.sections.elmo_network import N_CHARACTERS, CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import N_CHARACTERS, CharacterConfig, ELMoConfig
 from atento.networks.heads import make_heads
 from atento.networks.interface import Network, layer_count
 from atento.networks.large_vocabulary import AdaptiveSoftmax, sampled_nats

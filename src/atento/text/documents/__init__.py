@@ -5,10 +5,10 @@ from pathlib import PurePath
 
 from atento.base.errors import UsageError
 from atento.text.documents.catalogues import read_catalogue
+from atento.text.documents.html_text import read_html
 from atento.text.documents.markdown_text import read_markdown
 from atento.text.documents.segments import Document, decoded
 from atento.text.documents.subtitles import read_srt, read_vtt
-from atento.text.documents.web_pages import read_html
 from atento.text.documents.word_files import read_word
 
 FORMATS: dict[str, Callable[..., Document]] = {

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from atento.base.errors import AtentoWarning, DataError, counted
 from atento.text.documents.segments import LINE_END, NUMBERED, Inline, Language, Segment, line_at
-from atento.text.found_spans import SPANS
+from atento.text.found_spans import PLACEHOLDER, SPANS, agree, expression_of, in_order
 from atento.text.glossary import has_spaces
-from atento.text.placeholders import PLACEHOLDER, agree, expression_of, in_order
 
 _LINE = re.compile(
     r"[ \t]*+(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)[ \t]*+)?(\"(?:[^\"\\\r\n]|\\[^\r\n])*+\")?"

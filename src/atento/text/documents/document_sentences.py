@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from atento.text.documents.segments import NUMBERED, Document
-from atento.text.sentences import split_sentences
+from atento.text.words import split_sentences
 
 _LINES = re.compile(r"([\t\r\n\u2028\u2029]+)")
 Piece = str | int  # a text that stays, or the number of a sentence

@@ -14,10 +14,9 @@ from markdown_it.rules_block import StateBlock, reference
 from markdown_it.rules_inline import StateInline, autolink, backtick, html_inline, image, link
 from markdown_it.token import Token
 
-from atento.text.documents.html_elements import NOT_TEXT
+from atento.text.documents.html_text import NOT_TEXT, has_letters, tag_pieces
 from atento.text.documents.segments import NUMBERED, Inline, Segment, wrapped
-from atento.text.documents.web_pages import has_letters, tag_pieces
-from atento.text.placeholders import halves, name_of
+from atento.text.found_spans import halves, name_of
 
 _Rule = Callable[[StateInline, bool], bool]
 _RULES = {"link": link, "image": image, "backticks": backtick, "autolink": autolink, "html_inline": html_inline}

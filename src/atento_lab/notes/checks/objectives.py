@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from atento.config import presets
-from atento.config.sections.elmo_network import CBOWConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import CBOWConfig, ELMoConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged
 from atento.data.batches.masking import Masking

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from atento.attention.masks import bidirectional, causal, prefix
 from atento.config import presets
-from atento.config.sections.elmo_network import CBOWConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import CBOWConfig, ELMoConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import TASKS, task_with
 from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged

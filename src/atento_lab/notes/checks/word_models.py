@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.config.sections.elmo_network import CBOWConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import CBOWConfig, ELMoConfig
 from atento.data.batches.windows import Windows
 from atento.networks import CBOW, ELMo
 from atento.networks.recurrent.elmo import ProjectedLSTM
