@@ -269,25 +269,6 @@ class Heads(nn.ModuleDict):
         assert isinstance(head, Head)
         return head
 
-    def read(
-        self,
-        name: str,
-        output: Output,
-        table: TokenEmbedding | None,
-        token_mask: Tensor | None,
-        random: Randomness | None,
-        windows: TextWindows | None = None,
-    ) -> Tensor:
-        """As `Network.read`; `table` is the embedding of a tied vocabulary head."""
-        head = self[name]
-        if isinstance(head, VocabularyHead | AdaptiveSoftmax):
-            logits: Tensor = head(output.hidden, table)
-            return logits
-        if not isinstance(head, LinearHead):
-            raise CapabilityError(f"the {name} head reads chosen positions: call `network.heads[{name!r}]`")
-        out: Tensor = head(head.of_texts(head.pooled(output, token_mask), windows), random)
-        return out
-
 
 def make_heads(config: NetworkConfig, width: int | None = None) -> Heads:
     """The heads that `config` describes, the vocabulary's first if the network predicts tokens.

@@ -16,7 +16,8 @@ from atento.attention.cuda_kernels import RowMask
 from atento.attention.dropout import Randomness, dropout
 from atento.base.errors import CapabilityError, UsageError, nearest
 from atento.config.sections.network import NetworkConfig
-from atento.networks.heads import Heads, TextWindows
+from atento.networks.heads import Heads, LinearHead, TextWindows
+from atento.networks.large_vocabulary import AdaptiveSoftmax
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
 from atento.networks.vocabulary import VocabularyHead
@@ -130,7 +131,14 @@ class Network(nn.Module, ABC):
         Raises:
             CapabilityError: there is no such head; or it reads chosen positions: call `network.heads[name]` instead.
         """
-        return self.heads.read(name, output, self.table, token_mask, random, windows)
+        head = self.heads[name]
+        if isinstance(head, VocabularyHead | AdaptiveSoftmax):
+            logits: Tensor = head(output.hidden, self.table)
+            return logits
+        if not isinstance(head, LinearHead):
+            raise CapabilityError(f"the {name} head reads chosen positions: call `network.heads[{name!r}]`")
+        out: Tensor = head(head.of_texts(head.pooled(output, token_mask), windows), random)
+        return out
 
 
 N = TypeVar("N", bound=Network)

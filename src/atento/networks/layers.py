@@ -149,6 +149,8 @@ class TokenEmbedding(nn.Module):
 
     def __init__(self, vocab_size: int, d_model: int, *, scale: bool = True) -> None:
         super().__init__()
+        if vocab_size < 1:
+            raise ValueError(f"`vocab_size` must be at least 1: got {vocab_size}")
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
         self.scale = d_model**0.5 if scale else 1.0  # √D: vectors of deviation 1/√D become about 1
 

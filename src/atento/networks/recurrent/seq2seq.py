@@ -243,8 +243,6 @@ class RecurrentSeq2Seq(Network):
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
-        if config.vocab_size < 1:
-            raise ValueError(f"`vocab_size` must be at least 1: got {config.vocab_size}")
         recurrent = config.recurrent or RecurrentConfig()
         if recurrent.bidirectional and config.d_model % 2:
             raise RecipeError(f"`d_model` must be even for a bidirectional encoder: got {config.d_model}")
@@ -299,21 +297,18 @@ class RecurrentSeq2Seq(Network):
                 f"{description}"
             )
         random = fresh(random) if self.training and self.config.dropout else random
-        if target_ids is None:
-            if encoded is None:
-                if source_ids is None:
-                    raise ValueError("give `source_ids` or `encoded`, or `target_ids`")
-                encoded = self.encode(source_ids, source_token_mask=source_token_mask, random=random)
-            return Output(encoded, encoded=encoded)
         current = self.begin() if state is None else state
+        if encoded is None and (target_ids is None or current.memory is None):
+            if source_ids is None:
+                raise ValueError("give `source_ids`, or `encoded`, or a `state` that has seen the source")
+            encoded = self.encode(source_ids, source_token_mask=source_token_mask, random=random)
+        if target_ids is None:
+            assert encoded is not None
+            return Output(encoded, encoded=encoded)
         if current.memory is None:
-            if encoded is None:
-                if source_ids is None:
-                    raise ValueError("give `source_ids`, or `encoded`, or a `state` that has seen the source")
-                encoded = self.encode(source_ids, source_token_mask=source_token_mask, random=random)
+            assert encoded is not None
             fresh_state = self.decoder.begin(encoded, source_token_mask)
-            current.memory, current.layers = fresh_state.memory, fresh_state.layers
-            current.fed = fresh_state.fed
+            current.memory, current.layers, current.fed = fresh_state.memory, fresh_state.layers, fresh_state.fed
         x = self.dropped(self.table(target_ids), random)
         real = of_new_tokens(target_token_mask, target_ids)
         hidden = self.dropped(self.decoder(x, current, token_mask=real, random=random), random)
