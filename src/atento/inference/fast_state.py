@@ -249,47 +249,34 @@ def norm_function(norm: nn.Module) -> Callable[[Tensor], Tensor]:
     return partial(torch.layer_norm, normalized_shape=norm.normalized_shape, weight=weight, bias=bias, eps=norm.eps)
 
 
-@dataclass
 class FastLayer:
-    """The parts of one decoder block."""
+    """The parts of one decoder block that is packed (`pack_decoder`).
 
-    norms: list[Callable[[Tensor], Tensor]]  # of self-attention, cross-attention (if any), feed-forward
-    self_input: PackedLinear  # queries, keys and values
-    self_output: PackedLinear
-    cross_queries: PackedLinear | None
-    cross_keys_values: PackedLinear | None
-    cross_output: PackedLinear | None
-    inner: PackedLinear
-    outer: PackedLinear
-    activation: Callable[[Tensor], Tensor] | None  # with the gate, if there is one; None: `inner` applies it
+    Attributes:
+        norms: of self-attention, cross-attention (if any), feed-forward.
+        self_input: gives queries, keys and values.
+        activation: of the feed-forward network, with the gate if there is one; None: `inner` applies it.
+    """
 
-    @staticmethod
-    def of(block: Block) -> FastLayer:
-        """The parts of a block that is packed (`pack_decoder`)."""
-        self_attention, cross_attention, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
+    def __init__(self, block: Block) -> None:
+        attention, cross_attention, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
 
         def parts(linear: nn.Module) -> Sequence[WeightLinear]:
             assert isinstance(linear, PackedModule)
             return linear.parts
 
-        norms = [norm_function(part.norm) for part in (block.self_attention_residual, block.feed_forward_residual)]
         relu = feed_forward.activation is F.relu and not feed_forward.gated  # relu is part of the packed product
-        layer = FastLayer(
-            norms,
-            parts(self_attention.input)[0],
-            parts(self_attention.output)[0],
-            None,
-            None,
-            None,
-            parts(feed_forward.inner)[0].followed_by("relu" if relu else "none"),
-            parts(feed_forward.outer)[0],
-            None if relu else feed_forward.activated,
-        )
+        self.norms = [norm_function(part.norm) for part in (block.self_attention_residual, block.feed_forward_residual)]
+        self.self_input, self.self_output = parts(attention.input)[0], parts(attention.output)[0]
+        self.inner = parts(feed_forward.inner)[0].followed_by("relu" if relu else "none")
+        self.outer, self.activation = parts(feed_forward.outer)[0], None if relu else feed_forward.activated
+        self.cross_queries: PackedLinear | None = None
+        self.cross_keys_values: PackedLinear | None = None
+        self.cross_output: PackedLinear | None = None
         if cross_attention is not None and block.cross_attention_residual is not None:
-            norms.insert(1, norm_function(block.cross_attention_residual.norm))
-            layer.cross_queries, layer.cross_keys_values = parts(cross_attention.input)
-            layer.cross_output = parts(cross_attention.output)[0]
-        return layer
+            self.norms.insert(1, norm_function(block.cross_attention_residual.norm))
+            self.cross_queries, self.cross_keys_values = parts(cross_attention.input)
+            self.cross_output = parts(cross_attention.output)[0]
 
 
 @dataclass(frozen=True)

@@ -57,11 +57,6 @@ class FastRows:
             source_mask = None if source_mask is None else source_mask[owners]
         return FastRows(cache, own, source, source_mask)
 
-    @property
-    def is_level(self) -> bool:
-        """Whether all rows have read equally many tokens."""
-        return min(self.lengths) == max(self.lengths)
-
     def select(self, rows: Tensor) -> FastRows:
         """Only those outputs, in that order, in new memory; a row may occur several times."""
         return FastRows(
@@ -86,7 +81,7 @@ class FastRows:
         """The columns of the next `count` tokens of each row: (count,) if the rows are level, else (R,count)."""
         device = self.cache.keys[0].device
         columns = torch.arange(count, device=device)  # (T,)
-        if self.is_level:
+        if min(self.lengths) == max(self.lengths):
             return columns + self.lengths[0]
         return torch.tensor(self.lengths, device=device).unsqueeze(1) + columns
 

@@ -172,11 +172,6 @@ class OutputMatrix(nn.Module):
         self.own: nn.Module | None = None  # in place of the weight, where it has 8 bits
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
 
-    @property
-    def is_tied(self) -> bool:
-        """Whether the matrix is the embedding's."""
-        return self.weight is None and self.own is None
-
     def matrix(self, table: TokenEmbedding | None) -> Tensor:
         """The matrix, (V,D); `table` is the embedding that it may share."""
         if self.weight is not None:

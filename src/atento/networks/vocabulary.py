@@ -301,11 +301,9 @@ def cross_entropy(
     if missing:  # words that no row predicts
         bias = F.pad(weight.new_zeros(vocab_size) if bias is None else bias, (0, missing), value=_NEVER)
         weight = F.pad(weight, (0, 0, 0, missing))
-    if hidden.dim() == 2:
-        loss, nll = _ChunkedCrossEntropy.apply(hidden.unsqueeze(0), weight, bias, targets, smoothing, 0.0, vocab_size)
-        return loss, nll
-    loss, nll = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing, r_drop, vocab_size)
-    return loss / 2, nll / 2  # half of both passes: their mean
+    passes, r_drop = (hidden, r_drop) if hidden.dim() == 3 else (hidden.unsqueeze(0), 0.0)
+    loss, nll = _ChunkedCrossEntropy.apply(passes, weight, bias, targets, smoothing, r_drop, vocab_size)
+    return (loss, nll) if hidden.dim() == 2 else (loss / 2, nll / 2)  # half of both passes: their mean
 
 
 def _scaled_cross_entropy(

@@ -104,10 +104,6 @@ class SourceAttention(nn.Module):
         self.score = scores[score]
         self.value = nn.Linear(d_model, d_model, bias=False) if values == "projected" else None
 
-    def keys_values(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
-        """encoded (B,S,D) -> projected keys (B,S,D) and values (B,S,D), once for all steps."""
-        return self.score.project(encoded), encoded if self.value is None else self.value(encoded)
-
     def forward(self, queries: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """queries (B,T,D) -> context (B,T,D), weights (B,T,S); padded source positions weigh exactly 0."""
         return attend_scored(self.score(queries, memory.ready), memory.values, memory.mask)  # keys come projected
@@ -145,7 +141,10 @@ class RecurrentDecoder(nn.Module):
         parts = self.stack.cell.parts
         first = torch.tanh(self.bridge(context)).chunk(len(self.stack.layers) * parts, dim=-1)
         layers: list[LayerState] = [first[at : at + parts] for at in range(0, len(first), parts)]  # (h,) or (h, c) each
-        ready, values = (encoded, encoded) if self.attention is None else self.attention.keys_values(encoded)
+        ready = values = encoded
+        if self.attention is not None:  # keys and values are projected once for all steps
+            ready = self.attention.score.project(encoded)
+            values = encoded if self.attention.value is None else self.attention.value(encoded)
         real = None if token_mask is None or bool(token_mask.all()) else padding(token_mask)
         mask = lower(real, 1, encoded.shape[1], encoded.device)  # the same for every query: one row is enough
         fed = torch.zeros_like(context) if self.recurrent.input_feeding else None  # (B,D): nothing has been fed yet
