@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -268,8 +268,7 @@ class DraftedSearch:
         highest = scores.gather(1, column)  # (N,1)
         second = scores.scatter(1, column, float("-inf")).amax(dim=1, keepdim=True)  # (N,1)
         bound = self._step_function.rounding * highest.abs().clamp(min=1.0)  # below 1 an absolute bound
-        close: Tensor = (highest - second <= bound).squeeze(1)
-        return close
+        return cast(Tensor, (highest - second <= bound).squeeze(1))
 
     def _exact_logits(self, output: _Output) -> Tensor:
         """The logits (1,V) of the next token from steps over one token."""

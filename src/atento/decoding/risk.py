@@ -37,14 +37,12 @@ class RiskMatrix:
     @property
     def expected(self) -> Floats:
         """(N,) the expected utility of each candidate."""
-        expected: Floats = (self.utilities * self.weights).sum(axis=1)
-        return expected
+        return cast(Floats, (self.utilities * self.weights).sum(axis=1))
 
     @property
     def risks(self) -> Floats:
         """(N,M), 1 - utility."""
-        risks: Floats = 1 - self.utilities
-        return risks
+        return 1 - self.utilities
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,7 @@ class _Problem:
         counts."""
         counted = np.where(self.own_copy[rows][:, None] == columns[None, :], 0.0, self.weights[columns][None, :])
         total = counted.sum(axis=1, keepdims=True)  # (rows,1)
-        shares: Floats = np.divide(counted, total, out=np.zeros_like(counted), where=total > 0)
-        return shares
+        return cast(Floats, np.divide(counted, total, out=np.zeros_like(counted), where=total > 0))
 
     def utilities(self, rows: Ints, columns: Ints) -> Floats:
         """The utilities (rows, columns). Raises UsageError if the utility returns a matrix of another shape."""
@@ -295,5 +292,4 @@ def _chances(known: Floats, weights: Floats, leader: int, draw: np.random.Genera
     counts = np.bincount(drawn.ravel(), minlength=_RESAMPLES * number).reshape(_RESAMPLES, number).astype(np.float64)
     total = weights @ counts.T  # (N, resamples)
     expected = np.divide((known * weights) @ counts.T, total, out=np.zeros_like(total), where=total > 0)
-    wins: Floats = (expected >= expected[leader] - 10.0**-_DIGITS).mean(axis=1)  # a tie counts as a win
-    return wins
+    return cast(Floats, (expected >= expected[leader] - 10.0**-_DIGITS).mean(axis=1))  # a tie counts as a win

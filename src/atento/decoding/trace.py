@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, is_dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -256,8 +256,7 @@ class Trace:
         record: dict[str, object] = {"runs": runs, "notes": self.notes}
         if self.name is not None:
             record["names"] = {str(token): self.name(token) for token in sorted(self._tokens())}
-        plain: dict[str, object] = _plain(record)
-        return plain
+        return cast(dict[str, object], _plain(record))
 
     def _tokens(self) -> set[int]:
         tokens: set[int] = set()
@@ -287,8 +286,7 @@ class Trace:
 
 def rule_name(rule: Any) -> str:
     """The name of a rule or filter: its `name`, or that of the function or class."""
-    name: str = getattr(rule, "name", None) or getattr(rule, "__name__", None) or type(rule).__name__
-    return name
+    return cast(str, getattr(rule, "name", None) or getattr(rule, "__name__", None) or type(rule).__name__)
 
 
 def _plain(value: Any) -> Any:

@@ -34,7 +34,7 @@ from atento.inference.fast_state import (
     why_not_fast,
     with_mask,
 )
-from atento.inference.joined_states import joined
+from atento.inference.joined_states import joined as joined_states
 from atento.inference.onnx_graph import CacheOfLayer
 from atento.inference.onnx_reading import SourceGraph
 from atento.inference.onnx_steps import StepGraph
@@ -219,10 +219,7 @@ class FastStepFunction:
             mask[:, 0, :columns].masked_fill_(real, 0.0)
             state.mask = mask
 
-    @torch.inference_mode()
-    def joined(self, states: Sequence[FastState]) -> FastState:
-        """The rows of all states in their order, in new memory (`joining.joined`)."""
-        return joined(states)
+    joined = staticmethod(joined_states)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: FastState) -> tuple[Tensor, FastState]:

@@ -95,23 +95,20 @@ class FastState:
             return kept
         moved = (texts != torch.arange(len(texts), device=rows.device)).nonzero().flatten()  # places with other texts
         if len(moved) or len(rows) < self.rows:
-            self._keep_texts(texts, moved)
+            now = texts[moved]  # where each of those that move stands
+
+            def held(tensor: Tensor) -> Tensor:
+                return tensor.index_copy_(0, moved, tensor.index_select(0, now))[: len(texts)]
+
+            cache = self.cache
+            cache.keys, cache.values = [[held(tensor) for tensor in part] for part in (cache.keys, cache.values)]
+            self.source = [(held(keys), held(values)) for keys, values in self.source]
+            self.source_mask = None if self.source_mask is None else self.source_mask.index_select(0, texts)
         self.starts = None if self.starts is None else self.starts.index_select(0, rows)
         if self.mask is not None:
             self.mask = self.mask.view(self.rows, -1).index_select(0, rows).view(len(texts), self.width, -1)
         self.rows = len(rows)
         return self
-
-    def _keep_texts(self, texts: Tensor, moved: Tensor) -> None:
-        """Only those texts, of which some have `moved` to other places."""
-        places = texts[moved]  # where each of them stands now
-
-        def held(tensor: Tensor) -> Tensor:
-            return tensor.index_copy_(0, moved, tensor.index_select(0, places))[: len(texts)]
-
-        self.cache.keys, self.cache.values = [[held(t) for t in part] for part in (self.cache.keys, self.cache.values)]
-        self.source = [(held(keys), held(values)) for keys, values in self.source]
-        self.source_mask = None if self.source_mask is None else self.source_mask.index_select(0, texts)
 
     def _memory(self) -> set[int]:
         """Where its first keys are, and those of its sources."""

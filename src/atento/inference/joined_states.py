@@ -15,6 +15,7 @@ from torch import Tensor
 from atento.inference.fast_state import ROOM, Cache, FastState
 
 
+@torch.inference_mode()
 def joined(states: Sequence[FastState]) -> FastState:
     """The rows of all states in their order, in new memory.
 

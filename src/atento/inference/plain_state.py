@@ -41,6 +41,7 @@ class PromptState(Selectable):
         return PromptState(stack, self.rows, real, None if self.lengths is None else self.lengths + count)
 
 
+@torch.inference_mode()
 def joined(states: Sequence[PromptState]) -> PromptState:
     """The rows of all states in their order, in new memory; rows may have read different numbers of tokens.
 

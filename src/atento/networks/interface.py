@@ -108,8 +108,7 @@ class Network(nn.Module, ABC):
 
     def project(self, hidden: Tensor) -> Tensor:
         """hidden (...,D) -> logits (...,V), by the vocabulary head (docs/notes.md#c5)."""
-        logits: Tensor = self.heads["vocabulary"](hidden, self.table)
-        return logits
+        return cast(Tensor, self.heads["vocabulary"](hidden, self.table))
 
     def read(
         self,
@@ -133,12 +132,10 @@ class Network(nn.Module, ABC):
         """
         head = self.heads[name]
         if isinstance(head, VocabularyHead | AdaptiveSoftmax):
-            logits: Tensor = head(output.hidden, self.table)
-            return logits
+            return cast(Tensor, head(output.hidden, self.table))
         if not isinstance(head, LinearHead):
             raise CapabilityError(f"the {name} head reads chosen positions: call `network.heads[{name!r}]`")
-        out: Tensor = head(head.of_texts(head.pooled(output, token_mask), windows), random)
-        return out
+        return cast(Tensor, head(head.of_texts(head.pooled(output, token_mask), windows), random))
 
 
 N = TypeVar("N", bound=Network)

@@ -4,6 +4,8 @@ The loss takes memory that does not grow with tokens x vocabulary (docs/notes.md
 training step divides once, by the real targets of the whole update.
 """
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -50,8 +52,7 @@ class Transform(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(...,D) -> (...,E)."""
-        out: Tensor = self.norm(self.activation(self.dense(hidden)))
-        return out
+        return cast(Tensor, self.norm(self.activation(self.dense(hidden))))
 
 
 class VocabularyHead(OutputHead):
@@ -88,8 +89,7 @@ class VocabularyHead(OutputHead):
 
     def forward(self, hidden: Tensor, table: TokenEmbedding | None) -> Tensor:
         """hidden (...,D) -> logits (...,V)."""
-        out: Tensor = self.output(self.read(hidden), table)
-        return out
+        return cast(Tensor, self.output(self.read(hidden), table))
 
 
 # Rows of one block of logits. Every block reads and writes the gradient of the whole weight matrix, so that small
