@@ -26,7 +26,7 @@ from torch import Tensor
 from atento.base.errors import CapabilityError
 from atento.decoding.choosing import best_token, next_log_probs, no_distribution, rule_stages, stream_key, uniform
 from atento.decoding.contract import AnyStepFunction, Rewinding, State
-from atento.decoding.draft import Draft, Drafter, NGrams, Proposal
+from atento.decoding.draft import Draft, NGrams, Proposal
 from atento.decoding.draft_network import DraftNetwork
 from atento.decoding.filters import draw, shaped
 from atento.decoding.hypothesis import Hypothesis
@@ -122,7 +122,7 @@ class DraftedSearch:
         ]
         self._live = [output for output in self.outputs if not output.has_ended]
         self._state = step_function.rewindable(state)
-        self._drafters: list[Drafter] = []  # the cheapest first
+        self._drafters: list[NGrams | DraftNetwork] = []  # the cheapest first
         if draft.ngrams:
             continues = hasattr(step_function, "first_tokens")
             before, prefixes = [], prepared.prefixes

@@ -255,18 +255,15 @@ class Trace:
         ]
         record: dict[str, object] = {"runs": runs, "notes": self.notes}
         if self.name is not None:
-            record["names"] = {str(token): self.name(token) for token in sorted(self._tokens())}
+            tokens: set[int] = set()
+            for run in self.runs:
+                for step in run.steps:
+                    tokens.update(token for ids in step.live for token in ids)
+                    tokens.update(item.token for item in step.candidates)
+                    tokens.update(token for item in step.distributions for token in item.tokens)
+                tokens.update(token for row in run.hypotheses for item in row for token in item.ids)
+            record["names"] = {str(token): self.name(token) for token in sorted(tokens)}
         return cast(dict[str, object], _plain(record))
-
-    def _tokens(self) -> set[int]:
-        tokens: set[int] = set()
-        for run in self.runs:
-            for step in run.steps:
-                tokens.update(token for ids in step.live for token in ids)
-                tokens.update(item.token for item in step.candidates)
-                tokens.update(token for item in step.distributions for token in item.tokens)
-            tokens.update(token for row in run.hypotheses for item in row for token in item.ids)
-        return tokens
 
     def _distribution(self, name: str, scores: Tensor) -> None:
         probabilities, tokens = torch.softmax(scores.double(), dim=1).topk(min(self.top, scores.shape[1]), dim=1)

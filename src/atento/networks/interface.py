@@ -6,9 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
-import torch
 from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
@@ -21,6 +20,9 @@ from atento.networks.large_vocabulary import AdaptiveSoftmax
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
 from atento.networks.vocabulary import VocabularyHead
+
+if TYPE_CHECKING:
+    from atento.networks.stack.stack import Stack
 
 
 class Network(nn.Module, ABC):
@@ -157,22 +159,9 @@ def with_head(network: N, name: str) -> N:
     return view
 
 
-class BlockStack(Protocol):
-    """What training sets in a stack of blocks, whose class is `Stack`."""
-
-    recompute: bool
-    compiled: bool
-    blocks: nn.ModuleList
-    masks: list[Mask]
-
-    def takes_rows(self, dtype: torch.dtype, device: torch.device) -> bool:
-        """Whether the layers learn from all real tokens of a batch as one row now."""
-        ...
-
-
-def stacks_of(network: nn.Module) -> list[BlockStack]:
+def stacks_of(network: nn.Module) -> list[Stack]:
     """The stacks of blocks of a network."""
-    return [cast(BlockStack, module) for module in network.modules() if hasattr(module, "recompute")]
+    return [cast("Stack", module) for module in network.modules() if hasattr(module, "recompute")]
 
 
 def token_mask_of(inputs: Mapping[str, Tensor]) -> Tensor | None:

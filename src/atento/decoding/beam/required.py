@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atento.decoding.beam.candidates import Candidates, first_live
+from atento.decoding.beam.candidates import Candidates, HighestScores, first_live
 from atento.decoding.contract import Request
 
 _MAX_SEQUENCES = 10  # an automaton has up to 2 to that power times as many states as there are tokens
@@ -84,8 +84,8 @@ def _distances(moves: list[list[int]], ends: set[int]) -> list[int]:
     return [distance[state] for state in range(len(moves))]
 
 
-class RequiredWords:
-    """The candidates of N sentences that can still contain all required words; a `Proposer`.
+class RequiredWords(HighestScores):
+    """The candidates of N sentences that can still contain all required words.
 
     An output may only end when no word is missing, and a hypothesis may only be extended by tokens that leave room for
     the missing words (and for EOS, where the limit allows that). So every output contains its words. A width above the
@@ -116,7 +116,8 @@ class RequiredWords:
             raise ValueError(
                 "required words and a stop string exclude each other: an output may end before its words are written"
             )
-        self.count, self.eos_ids = count, torch.tensor(request.eos_ids, dtype=torch.long, device=device)
+        super().__init__(count)
+        self.eos_ids = torch.tensor(request.eos_ids, dtype=torch.long, device=device)
         automata = []
         for sequences, row in zip(required, rows):
             limit = request.max_new_tokens[row]
@@ -168,7 +169,7 @@ class RequiredWords:
         self.state = torch.zeros(len(automata), width, dtype=torch.long, device=device)  # (N,w)
 
     def propose(self, log_probs: Tensor, scores: Tensor, length: int) -> Candidates:
-        """See `Proposer`: the best tokens of each hypothesis, and every token of a required word."""
+        """As of the base: the best tokens of each hypothesis, and every token of a required word."""
         count, width = scores.shape
         vocab_size = log_probs.shape[-1]
         if length == 1 and int(self.letters.max()) >= vocab_size:
@@ -219,7 +220,7 @@ class RequiredWords:
         return ranked.select(first_live(later, self.count))
 
     def advance(self, chosen: Candidates) -> None:
-        """See `Proposer`: the automata move on."""
+        """As of the base: the automata move on."""
         letter = (chosen.tokens.unsqueeze(2) == self.alphabet.unsqueeze(1)).long()  # (N,w,A)
         column = (letter * torch.arange(1, letter.shape[2] + 1, device=letter.device)).sum(dim=2)
         state = self.state.gather(1, chosen.parents)
@@ -227,6 +228,6 @@ class RequiredWords:
         self.state = self.state.gather(2, column.unsqueeze(2)).squeeze(2)  # (N,w)
 
     def select(self, groups: Tensor) -> None:
-        """See `Proposer`."""
+        """As of the base."""
         for name in ("alphabet", "letters", "moves", "missing", "max_new_tokens", "eos_room", "state"):
             setattr(self, name, getattr(self, name)[groups])
