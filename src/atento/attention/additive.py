@@ -1,5 +1,7 @@
 """Attention of recurrent decoders: additive, bilinear and dot-product scores, and their context (docs/notes.md#a5)."""
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -19,14 +21,12 @@ class AdditiveScore(nn.Module):
 
     def project(self, keys: Tensor) -> Tensor:
         """U h_j: (B,S,Dk) -> (B,S,hidden)."""
-        out: Tensor = self.key(keys)
-        return out
+        return cast(Tensor, self.key(keys))
 
     def forward(self, queries: Tensor, projected: Tensor) -> Tensor:
         """(B,T,Dq), (B,S,hidden) -> (B,T,S), through a (B,T,S,hidden) tensor."""
         hidden = torch.tanh(self.query(queries).unsqueeze(2) + projected.unsqueeze(1))  # (B,T,S,hidden)
-        out: Tensor = self.weigh(hidden).squeeze(-1)  # (B,T,S)
-        return out
+        return cast(Tensor, self.weigh(hidden).squeeze(-1))  # (B,T,S)
 
 
 class BilinearScore(nn.Module):
@@ -38,8 +38,7 @@ class BilinearScore(nn.Module):
 
     def project(self, keys: Tensor) -> Tensor:
         """W h_j: (B,S,Dk) -> (B,S,Dq)."""
-        out: Tensor = self.key(keys)
-        return out
+        return cast(Tensor, self.key(keys))
 
     def forward(self, queries: Tensor, projected: Tensor) -> Tensor:
         """(B,T,Dq), (B,S,Dq) -> (B,T,S)."""

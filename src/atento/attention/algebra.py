@@ -6,7 +6,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -42,8 +42,7 @@ def union(left: KeyRange, right: KeyRange) -> KeyRange:
     """The keys that are in either; two ranges that touch become one range."""
     if isinstance(left, tuple) and isinstance(right, tuple) and max(left[0], right[0]) <= min(left[1], right[1]):
         return min(left[0], right[0]), max(left[1], right[1])
-    joined: Tensor = torch.unique(torch.cat([indices(left), indices(right)]))
-    return joined
+    return cast(Tensor, torch.unique(torch.cat([indices(left), indices(right)])))
 
 
 def reachable_in_window(before: int | None, after: int | None) -> RangeFunction:

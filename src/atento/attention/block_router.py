@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -141,8 +142,7 @@ def _block_means(x: Tensor, size: int, front: int, real: Tensor | None) -> Tenso
     padding = (0, 0, front, -(front + x.shape[-2]) % size)  # whole blocks: `front` before, the rest behind
     summed = x if real is None else x.masked_fill(counted == 0, 0.0)  # padding adds nothing to a sum
     total, number = (F.pad(part, padding).unflatten(-2, (-1, size)).sum(dim=-2) for part in (summed, counted))
-    means: Tensor = total / number.clamp(min=1)  # a block without a real key has mean 0
-    return means
+    return cast(Tensor, total / number.clamp(min=1))  # a block without a real key has mean 0
 
 
 def _allowed_corners(lowered: LoweredMask, first: Tensor, size: int) -> Tensor | None:
@@ -195,8 +195,7 @@ class _Call:
 def _to_blocks(x: Tensor, size: int, front: int) -> Tensor:
     """(B,H,L,K) -> (H,B·Lb,size,K), padded with zeros."""
     padded = F.pad(x, (0, 0, front, -(front + x.shape[-2]) % size))  # `front` before, the rest behind
-    blocks: Tensor = padded.unflatten(2, (-1, size)).transpose(0, 1).flatten(1, 2)
-    return blocks
+    return cast(Tensor, padded.unflatten(2, (-1, size)).transpose(0, 1).flatten(1, 2))
 
 
 def _from_blocks(x: Tensor, n_rows: int, front: int, length: int) -> Tensor:

@@ -50,7 +50,10 @@ class NetworkUnderTest:
             module: nn.Module, args: tuple[object, ...], keywords: dict[str, object], output: Any
         ) -> Tensor | None:
             first = next((argument for argument in (*args, *keywords.values()) if isinstance(argument, Tensor)), None)
-            if first is None or not self._is_current(first, named=embedding is not None):
+            ids = self.current_inputs  # these: the same memory, since others may be equal, or a copy for a named one
+            if first is None or first.dtype != ids.dtype or not torch.equal(first, ids):
+                return None
+            if embedding is None and first.untyped_storage().data_ptr() != ids.untyped_storage().data_ptr():
                 return None
             if self.shifts:
                 return output + self.shifts[self.readers.index(module)] if module in self.readers else None
@@ -75,12 +78,6 @@ class NetworkUnderTest:
             for buffer, before in buffers:
                 if not torch.equal(buffer, before):  # a buffer that never changes may be read-only
                     buffer.copy_(before)
-
-    def _is_current(self, ids: Tensor, named: bool) -> bool:
-        """True if these are the ids of the inputs: the same memory, since others may be equal, or a copy if `named`."""
-        if ids.dtype != self.current_inputs.dtype or not torch.equal(ids, self.current_inputs):
-            return False
-        return named or ids.untyped_storage().data_ptr() == self.current_inputs.untyped_storage().data_ptr()
 
     def run(self, inputs: Tensor, shifts: list[Tensor]) -> Tensor:
         """Run the network and return its outputs (B,T,...) as (B,T,F)."""

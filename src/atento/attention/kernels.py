@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,18 +19,6 @@ from atento.attention.relative_terms import RelativeTerms
 from atento.base.errors import nearest
 
 AnyMask = Mask | Tensor | LoweredMask | None
-
-
-class BlockRouting(Protocol):
-    """Chooses the blocks of keys that each block of queries attends to (see `block_router.BlockRouter`)."""
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, mask: AnyMask = None, scale: float | None = None) -> Tensor:
-        """Attention over the chosen blocks: q (B,H,T,K), k (B,H,S,K), v (B,H,S,Kv) -> (B,H,T,Kv)."""
-        ...
-
-    def allowed(self, q: Tensor, k: Tensor, mask: AnyMask = None) -> Tensor:
-        """The pairs that are both chosen and allowed by `mask`, boolean (B,H,T,S)."""
-        ...
 
 
 def attention_weights(
@@ -166,8 +154,7 @@ def narrow(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     """softmax(q kᵀ · scale) v for q (B,H,T,K), k (B,H,S,K) and v (B,H,S,Kv) in bfloat16 -> (B,H,T,Kv), for training."""
     if args.bias is not None or args.value_bias is not None or args.relative is not None:
         raise ValueError("the narrow kernel adds nothing to scores and values; use kernel='plain' or 'blocked'")
-    out: Tensor = _Narrow.apply((args, fresh(args.random).key() if args.dropout else 0), q, k, v)
-    return out
+    return cast(Tensor, _Narrow.apply((args, fresh(args.random).key() if args.dropout else 0), q, k, v))
 
 
 class _Narrow(TypedFunction):
@@ -199,8 +186,7 @@ class _Narrow(TypedFunction):
             bits ^= inverts  # the sign bit marks what was dropped
             kept = inverts.bitwise_not_().bitwise_and_(bits).view(weights.dtype)  # 0 where dropped
         ctx.save_for_backward(q, k, v, weights)
-        out: Tensor = (torch.bmm(kept.flatten(0, 1), v) / share_kept(args.dropout)).unflatten(0, planes)
-        return out
+        return cast(Tensor, (torch.bmm(kept.flatten(0, 1), v) / share_kept(args.dropout)).unflatten(0, planes))
 
     @staticmethod
     @torch.autograd.function.once_differentiable

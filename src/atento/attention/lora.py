@@ -74,7 +74,7 @@ class AdaptedLinear(Projection):
             out = F.linear(x, self.weight, self.bias)
         else:
             out = super().rows(x, start, stop)
-        adapters = [adapter for adapter in self._low_ranks() if adapter.start < stop and adapter.stop > start]
+        adapters = [adapter for adapter in self.low_ranks() if adapter.start < stop and adapter.stop > start]
         if not self.active or not adapters:
             return out
         x = dropout(x, self.dropout, random) if self.training else x  # for the adapters: the map reads the whole x
@@ -84,15 +84,8 @@ class AdaptedLinear(Projection):
         added = torch.addmm(out.flatten(0, -2), down.flatten(0, -2), up.t(), alpha=self.scale)
         return added.view(out.shape)
 
-    def joined_weight(self) -> Tensor:
-        """The weight (N,D) with the adapters' products added."""
-        weight = self.weight.detach().clone()
-        for adapter in self._low_ranks():
-            rows = weight[adapter.start : adapter.stop]
-            rows.copy_(rows + adapter.product(self.scale).detach())  # in place, through the view
-        return weight
-
-    def _low_ranks(self) -> Iterator[LowRank]:
+    def low_ranks(self) -> Iterator[LowRank]:
+        """The adapters."""
         for adapter in self.adapters.values():
             assert isinstance(adapter, LowRank)  # tells the type checker what the dictionary holds
             yield adapter
@@ -115,7 +108,11 @@ def adapters_joined(network: nn.Module) -> Iterator[None]:
     weights = [linear.weight.data for linear in adapted]
     try:
         for linear in adapted:
-            linear.weight.data, linear.active = linear.joined_weight(), False
+            weight = linear.weight.detach().clone()
+            for adapter in linear.low_ranks():
+                rows = weight[adapter.start : adapter.stop]
+                rows.copy_(rows + adapter.product(linear.scale).detach())  # in place, through the view
+            linear.weight.data, linear.active = weight, False
         yield
     finally:
         for linear, weight in zip(adapted, weights):

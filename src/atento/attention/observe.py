@@ -12,7 +12,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from atento.attention.kernels import AnyMask, BlockRouting, attention_weights, by_head
+from atento.attention.block_router import BlockRouter
+from atento.attention.kernels import AnyMask, attention_weights, by_head
 from atento.attention.relative_terms import RelativeTerms
 from atento.base.errors import UsageError
 
@@ -50,13 +51,6 @@ class Observation:
     n_layers: dict[str, int] = field(default_factory=dict)
     modules: frozenset[nn.Module] = frozenset()
     weights: dict[tuple[str, int], list[Tensor]] = field(default_factory=dict)
-
-    def check(self, n_heads: int, length: int) -> None:
-        """Raises UsageError if a requested head or row does not exist in an attention of this size."""
-        for name, requested, size in (("head", self.heads, n_heads), ("row", self.rows, length)):
-            for number in requested or ():
-                if not -size <= number < size:
-                    raise UsageError(f"there is no {name} {number} to observe: there are {size}, from 0")
 
     def __getitem__(self, key: tuple[str, int]) -> Tensor:
         kind, layer = key
@@ -177,13 +171,12 @@ def record(
     mask: AnyMask,
     relative: RelativeTerms | None,
     scale: float | None,
-    block_router: BlockRouting | None = None,
+    block_router: BlockRouter | None = None,
 ) -> None:
     """Record the weights of an attention layer; nothing if this one is not observed."""
-    observation = _active_observation(module, kind, layer)
+    observation = _active_observation(module, kind, layer, q.shape[1], q.shape[-2])
     if observation is None:
         return
-    observation.check(q.shape[1], q.shape[-2])
     with torch.no_grad():
         rows = None if observation.rows is None else torch.tensor(observation.rows, device=q.device)
         if block_router is not None:
@@ -194,23 +187,29 @@ def record(
 
 def record_weights(module: nn.Module, kind: str, layer: int, weights: Tensor) -> None:
     """Record weights (B,T,S) that a layer with one head has computed."""
-    observation = _active_observation(module, kind, layer)
+    observation = _active_observation(module, kind, layer, 1, weights.shape[1])
     if observation is None:
         return
-    observation.check(1, weights.shape[1])
     weights = weights.detach().float().unsqueeze(1)  # (B,1,T,S)
     _append(observation, kind, layer, weights if observation.rows is None else weights[:, :, observation.rows])
 
 
-def _active_observation(module: nn.Module, kind: str, layer: int) -> Observation | None:
-    """The current observation if it records this layer of this kind, of this module."""
+def _active_observation(module: nn.Module, kind: str, layer: int, n_heads: int, length: int) -> Observation | None:
+    """The current observation if it records this layer of this kind, of this module with so many heads and queries.
+
+    Raises UsageError: a requested head or row does not exist.
+    """
     observation = current_observation.get()
     if observation is None or module not in observation.modules:
         return None
-    if observation.layers is None:
-        return observation
     either = (layer, layer - observation.n_layers[kind])  # from the first, from the last
-    return None if observation.layers.isdisjoint(either) else observation
+    if observation.layers is not None and observation.layers.isdisjoint(either):
+        return None
+    for name, requested, size in (("head", observation.heads, n_heads), ("row", observation.rows, length)):
+        for number in requested or ():
+            if not -size <= number < size:
+                raise UsageError(f"there is no {name} {number} to observe: there are {size}, from 0")
+    return observation
 
 
 def _append(observation: Observation, kind: str, layer: int, weights: Tensor) -> None:

@@ -177,9 +177,8 @@ class Gated(nn.Module):
         self.adds_values: bool = scheme.adds_values
 
     def _factor(self, like: Tensor) -> Tensor:
-        enabled = torch.ones(self.n_heads) if self.heads is None else torch.zeros(self.n_heads)
-        if self.heads is not None:
-            enabled[list(self.heads)] = 1.0  # other heads get no term
+        enabled = torch.zeros(self.n_heads)
+        enabled[slice(None) if self.heads is None else list(self.heads)] = 1.0  # other heads get no term
         enabled = enabled.to(like)
         factor = enabled if self.gate is None else enabled * self.gate.to(like.dtype)
         return factor.view(-1, 1, 1)  # (H,1,1)

@@ -100,15 +100,12 @@ class RelativeScheme(Protocol):
 
         The queries are already multiplied by `scale`, the keys are not.
         """
-        ...
 
     def values(self, weights: Tensor, positions: QueryKeyPositions) -> Tensor:
         """The term added to the output: weights (B,H,T,S) -> (B,H,T,Kv). Called only if `adds_values`."""
-        ...
 
     def parameters(self) -> Iterable[Tensor]:
         """The tensors through which gradients reach what the scheme has learned."""
-        ...
 
 
 class DistanceScheme(nn.Module):
@@ -132,12 +129,8 @@ class DistanceScheme(nn.Module):
         raise NotImplementedError
 
 
-class Projections(Protocol):
-    """The projections of an attention layer to queries and to keys, applied to vectors of positions."""
-
-    def __call__(self, vectors: Tensor, random: Randomness | None) -> tuple[Tensor, Tensor]:
-        """(N,D) -> queries and keys, (H,N,K) each."""
-        ...
+Projections = Callable[[Tensor, Randomness | None], tuple[Tensor, Tensor]]
+"""The projections of a layer, applied to vectors of positions: (N,D) -> queries and keys, (H,N,K) each."""
 
 
 class ProjectedScheme(nn.Module):
@@ -153,15 +146,6 @@ class Sparsifier(Protocol):
 
     def weigh(self, scores: Tensor, positions: QueryKeyPositions) -> Tensor:
         """scores (B,H,T,S), -inf for masked keys -> weights (B,H,T,S); a fully masked row gives 0."""
-        ...
-
-    def cost(self) -> Tensor | None:
-        """The term added to the loss for the links that are kept; None if there is none."""
-        ...
-
-    def learned(self) -> dict[str, Tensor]:
-        """Learned values of each head by name, (H,) each, for reports."""
-        ...
 
 
 @dataclass(frozen=True)

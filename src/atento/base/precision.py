@@ -165,7 +165,15 @@ def side_by_side(workers: int, threads_each: int) -> Iterator[ThreadPoolExecutor
 
     pool = _pools.get((workers, threads_each))
     if pool is None:
-        pool = _pools[workers, threads_each] = _started(workers, threads_each)
+
+        def begin() -> None:
+            torch.set_num_threads(threads_each)
+            torch.get_num_threads()  # a thread takes the number that holds for new threads when it first asks
+
+        pool = ThreadPoolExecutor(workers, "side-by-side", begin)
+        _turns[pool] = Lock()
+        _let_all_run(pool, workers)
+        _pools[workers, threads_each] = pool
     try:
         yield pool
     except BaseException:
@@ -173,19 +181,6 @@ def side_by_side(workers: int, threads_each: int) -> Iterator[ThreadPoolExecutor
         raise
     finally:
         torch.set_num_threads(torch.get_num_threads())  # later threads would inherit what a worker set
-
-
-def _started(workers: int, threads_each: int) -> ThreadPoolExecutor:
-    import torch
-
-    def begin() -> None:
-        torch.set_num_threads(threads_each)
-        torch.get_num_threads()  # a thread takes the number that holds for new threads when it first asks
-
-    pool = ThreadPoolExecutor(workers, "side-by-side", begin)
-    _turns[pool] = Lock()
-    _let_all_run(pool, workers)
-    return pool
 
 
 def _let_all_run(pool: ThreadPoolExecutor, workers: int) -> None:

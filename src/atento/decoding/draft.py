@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from torch import Tensor
 
@@ -63,19 +62,6 @@ class Proposal:
     probabilities: Tensor | None = None
 
 
-class Drafter(Protocol):
-    """What proposes tokens for the outputs of one search."""
-
-    def propose(self, outputs: Sequence[int], written: Sequence[list[int]], most: Sequence[int]) -> list[Proposal]:
-        """A proposal for each of some outputs.
-
-        Args:
-            outputs: their numbers.
-            written: the tokens of each, of which those of the last call are the first.
-            most: the number of tokens that each proposal may have at most.
-        """
-
-
 class NGrams:
     """Proposes what followed the last n-gram of each output where it occurred before.
 
@@ -91,7 +77,13 @@ class NGrams:
         self._lengths = [0] * len(before)  # tokens of the outputs that were read
 
     def propose(self, outputs: Sequence[int], written: Sequence[list[int]], most: Sequence[int]) -> list[Proposal]:
-        """As `Drafter.propose`."""
+        """A proposal for each of some outputs.
+
+        Args:
+            outputs: their numbers.
+            written: the tokens of each, of which those of the last call are the first.
+            most: the number of tokens that each proposal may have at most.
+        """
         proposals = []
         for output, ids, count in zip(outputs, written, most):
             occurrences = self._texts[output]

@@ -72,26 +72,21 @@ class DraftNetwork:
         return longest - 1 - prefix if length <= longest else 0
 
     def propose(self, outputs: Sequence[int], written: Sequence[list[int]], most: Sequence[int]) -> list[Proposal]:
-        """As `Drafter.propose`. Outputs that are not among `outputs` have ended."""
+        """As `NGrams.propose`. Outputs that are not among `outputs` have ended."""
         proposals = [Proposal([]) for _ in outputs]
         held = set(self._outputs)
         # it reads the output, and all but the last of the tokens that it proposes
         rooms = [self._rooms[output] - len(ids) + 1 for output, ids in zip(outputs, written)]
         positions = [n for n, (output, room) in enumerate(zip(outputs, rooms)) if output in held and room > 0]
-        self._select([outputs[n] for n in positions])
+        if len(positions) < len(self._outputs):  # drop those that have ended, or for which there is no room
+            index = torch.tensor([self._outputs.index(outputs[n]) for n in positions], device=self._device)
+            self._state = self._state.select(index) if positions and self._state is not None else None
+            self._outputs = [outputs[n] for n in positions]
         if positions and any(most[n] for n in positions):
             counts = [min(most[n], rooms[n]) for n in positions]
             for n, proposal in zip(positions, self._proposed([written[n] for n in positions], counts)):
                 proposals[n] = proposal
         return proposals
-
-    def _select(self, outputs: list[int]) -> None:
-        """Drop the outputs that have ended, or for which there is no room."""
-        if len(outputs) < len(self._outputs):
-            positions = [self._outputs.index(output) for output in outputs]
-            index = torch.tensor(positions, dtype=torch.long, device=self._device)
-            self._state = self._state.select(index) if outputs and self._state is not None else None
-            self._outputs = outputs
 
     def _proposed(self, written: Sequence[list[int]], most: Sequence[int]) -> list[Proposal]:
         """The proposals for the outputs in the state."""

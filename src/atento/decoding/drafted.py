@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from torch import Tensor
 from atento.base.errors import CapabilityError
 from atento.decoding.choosing import best_token, next_log_probs, no_distribution, rule_stages, stream_key, uniform
 from atento.decoding.contract import AnyStepFunction, Rewinding, State
-from atento.decoding.draft import Draft, Drafter, NGrams, Proposal
+from atento.decoding.draft import Draft, NGrams, Proposal
 from atento.decoding.draft_network import DraftNetwork
 from atento.decoding.filters import draw, shaped
 from atento.decoding.hypothesis import Hypothesis
@@ -122,7 +122,7 @@ class DraftedSearch:
         ]
         self._live = [output for output in self.outputs if not output.has_ended]
         self._state = step_function.rewindable(state)
-        self._drafters: list[Drafter] = []  # the cheapest first
+        self._drafters: list[NGrams | DraftNetwork] = []  # the cheapest first
         if draft.ngrams:
             continues = hasattr(step_function, "first_tokens")
             before, prefixes = [], prepared.prefixes
@@ -268,8 +268,7 @@ class DraftedSearch:
         highest = scores.gather(1, column)  # (N,1)
         second = scores.scatter(1, column, float("-inf")).amax(dim=1, keepdim=True)  # (N,1)
         bound = self._step_function.rounding * highest.abs().clamp(min=1.0)  # below 1 an absolute bound
-        close: Tensor = (highest - second <= bound).squeeze(1)
-        return close
+        return cast(Tensor, (highest - second <= bound).squeeze(1))
 
     def _exact_logits(self, output: _Output) -> Tensor:
         """The logits (1,V) of the next token from steps over one token."""

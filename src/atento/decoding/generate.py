@@ -137,12 +137,18 @@ def prepare(
         raise ValueError(f"`max_new_tokens` gives one number a row: got {len(limits)} for {count} rows")
     if min(limits, default=0) < 0:
         raise ValueError(f"`max_new_tokens` must not be negative: got {min(limits)}")
+    if seed is None:  # PyTorch's generator is used only where the strategy samples
+        seed = int(torch.randint(0, 1 << 62, ())) if isinstance(strategy, Sample | MBR) else 0
+    if isinstance(seed, int | Integral):  # NumPy's too
+        seed = [row_seed(int(seed), row) for row in range(count)]
+    if len(seed) != count:
+        raise ValueError(f"`seed` gives one number, or one a row: got {len(seed)} for {count} rows")
     request = Request(
         limits,
         min_new_tokens,
         ends_of(step_function, eos_id),
         tuple(rules),
-        seeds=_seeds(seed, count, strategy),
+        seeds=tuple(map(int, seed)),
         prompts=[row[keep].tolist() for row, keep in zip(ids, real)],  # real tokens alone
         required=_required(required, count, strategy),
         stop=stop,
@@ -181,17 +187,6 @@ def _check(
     for rule in rules:
         if not callable(rule):
             raise ValueError(f"`rules` must be functions of scores and what is written: got {rule!r}")
-
-
-def _seeds(seed: int | Sequence[int] | None, count: int, strategy: Strategy | None) -> tuple[int, ...]:
-    """A seed for each row; PyTorch's generator is used only where the strategy samples."""
-    if seed is None:
-        seed = int(torch.randint(0, 1 << 62, ())) if isinstance(strategy, Sample | MBR) else 0
-    if isinstance(seed, int | Integral):  # NumPy's too
-        return tuple(row_seed(int(seed), row) for row in range(count))
-    if len(seed) != count:
-        raise ValueError(f"`seed` gives one number, or one a row: got {len(seed)} for {count} rows")
-    return tuple(int(value) for value in seed)
 
 
 def _required(

@@ -37,14 +37,12 @@ class RiskMatrix:
     @property
     def expected(self) -> Floats:
         """(N,) the expected utility of each candidate."""
-        expected: Floats = (self.utilities * self.weights).sum(axis=1)
-        return expected
+        return cast(Floats, (self.utilities * self.weights).sum(axis=1))
 
     @property
     def risks(self) -> Floats:
         """(N,M), 1 - utility."""
-        risks: Floats = 1 - self.utilities
-        return risks
+        return 1 - self.utilities
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,7 @@ class _Problem:
         counts."""
         counted = np.where(self.own_copy[rows][:, None] == columns[None, :], 0.0, self.weights[columns][None, :])
         total = counted.sum(axis=1, keepdims=True)  # (rows,1)
-        shares: Floats = np.divide(counted, total, out=np.zeros_like(counted), where=total > 0)
-        return shares
+        return cast(Floats, np.divide(counted, total, out=np.zeros_like(counted), where=total > 0))
 
     def utilities(self, rows: Ints, columns: Ints) -> Floats:
         """The utilities (rows, columns). Raises UsageError if the utility returns a matrix of another shape."""
@@ -209,19 +206,15 @@ def _checked_problem(
 
 def _compare_in_full(problem: _Problem, compared: Ints, estimated: Floats, remaining: Ints) -> Ranking:
     """Compare the candidates `compared` with all the evidence; the `remaining` ones follow, ranked by the estimates."""
-    columns = np.arange(len(problem.evidence))
-    matrix = RiskMatrix(
-        [problem.candidates[i] for i in compared],
-        problem.evidence,
-        problem.utilities(compared, columns),
-        problem.weights_of(compared, columns),
-    )
-    return _ranking(problem, compared, matrix, estimated, problem.ranked(estimated, remaining), matrix.utilities.size)
+    utilities = problem.utilities(compared, np.arange(len(problem.evidence)))
+    return _ranking(problem, compared, utilities, estimated, problem.ranked(estimated, remaining), utilities.size)
 
 
 def _ranking(
-    problem: _Problem, candidates: Ints, matrix: RiskMatrix, estimated: Floats, remaining: Ints, compared: int
+    problem: _Problem, candidates: Ints, utilities: Floats, estimated: Floats, remaining: Ints, compared: int
 ) -> Ranking:
+    weights = problem.weights_of(candidates, np.arange(len(problem.evidence)))
+    matrix = RiskMatrix([problem.candidates[i] for i in candidates], problem.evidence, utilities, weights)
     expected = estimated.copy()
     expected[candidates] = matrix.expected  # exact in place of estimated
     exact = np.zeros(len(expected), dtype=bool)
@@ -287,16 +280,9 @@ def _pruned(problem: _Problem, keep: int, confidence: float, seed: int) -> Ranki
         stays |= _chances(known, weights, leader, draw) > 1 - confidence
         dropped.append(problem.ranked(estimated, live[~stays]))
         live, known = live[stays], known[stays]  # what is dropped is compared no further
-    original_order = np.argsort(evidence_order)  # the inverse of the permutation
-    columns = np.arange(len(evidence_order))
-    matrix = RiskMatrix(
-        [problem.candidates[i] for i in live],
-        problem.evidence,
-        known[:, original_order],
-        problem.weights_of(live, columns),
-    )
+    known = known[:, np.argsort(evidence_order)]  # the inverse of the permutation
     remaining = np.concatenate([np.arange(0), *reversed(dropped)])  # candidates that were dropped later come first
-    return _ranking(problem, live, matrix, estimated, remaining, compared)
+    return _ranking(problem, live, known, estimated, remaining, compared)
 
 
 def _chances(known: Floats, weights: Floats, leader: int, draw: np.random.Generator) -> Floats:
@@ -306,5 +292,4 @@ def _chances(known: Floats, weights: Floats, leader: int, draw: np.random.Genera
     counts = np.bincount(drawn.ravel(), minlength=_RESAMPLES * number).reshape(_RESAMPLES, number).astype(np.float64)
     total = weights @ counts.T  # (N, resamples)
     expected = np.divide((known * weights) @ counts.T, total, out=np.zeros_like(total), where=total > 0)
-    wins: Floats = (expected >= expected[leader] - 10.0**-_DIGITS).mean(axis=1)  # a tie counts as a win
-    return wins
+    return cast(Floats, (expected >= expected[leader] - 10.0**-_DIGITS).mean(axis=1))  # a tie counts as a win

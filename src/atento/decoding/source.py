@@ -5,7 +5,7 @@ It is the one file of decoding that knows of networks.
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -74,13 +74,11 @@ class Prepared:
     @property
     def prefixes(self) -> list[list[int]]:
         """`prefix_ids` of each row."""
-        prefixes: list[list[int]] = [[]] * len(self.ids) if self.prefix_ids is None else self.prefix_ids.tolist()
-        return prefixes
+        return cast(list[list[int]], [[]] * len(self.ids) if self.prefix_ids is None else self.prefix_ids.tolist())
 
     def begin(self) -> State:
         """A new state of all rows, as often as it is called."""
-        state: State = self.step_function.begin(self.ids, self.token_mask)
-        return state
+        return cast(State, self.step_function.begin(self.ids, self.token_mask))
 
     def show(self, read: list[list[int]]) -> None:
         """Show observers of the network what each row's best output read: all of its tokens but the last."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, is_dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -255,19 +255,15 @@ class Trace:
         ]
         record: dict[str, object] = {"runs": runs, "notes": self.notes}
         if self.name is not None:
-            record["names"] = {str(token): self.name(token) for token in sorted(self._tokens())}
-        plain: dict[str, object] = _plain(record)
-        return plain
-
-    def _tokens(self) -> set[int]:
-        tokens: set[int] = set()
-        for run in self.runs:
-            for step in run.steps:
-                tokens.update(token for ids in step.live for token in ids)
-                tokens.update(item.token for item in step.candidates)
-                tokens.update(token for item in step.distributions for token in item.tokens)
-            tokens.update(token for row in run.hypotheses for item in row for token in item.ids)
-        return tokens
+            tokens: set[int] = set()
+            for run in self.runs:
+                for step in run.steps:
+                    tokens.update(token for ids in step.live for token in ids)
+                    tokens.update(item.token for item in step.candidates)
+                    tokens.update(token for item in step.distributions for token in item.tokens)
+                tokens.update(token for row in run.hypotheses for item in row for token in item.ids)
+            record["names"] = {str(token): self.name(token) for token in sorted(tokens)}
+        return cast(dict[str, object], _plain(record))
 
     def _distribution(self, name: str, scores: Tensor) -> None:
         probabilities, tokens = torch.softmax(scores.double(), dim=1).topk(min(self.top, scores.shape[1]), dim=1)
@@ -287,8 +283,7 @@ class Trace:
 
 def rule_name(rule: Any) -> str:
     """The name of a rule or filter: its `name`, or that of the function or class."""
-    name: str = getattr(rule, "name", None) or getattr(rule, "__name__", None) or type(rule).__name__
-    return name
+    return cast(str, getattr(rule, "name", None) or getattr(rule, "__name__", None) or type(rule).__name__)
 
 
 def _plain(value: Any) -> Any:

@@ -121,9 +121,7 @@ def captured(function: NetworkStepFunction) -> NetworkStepFunction:
         return function
     weight = next(network.parameters())
     of_type: dict[torch.dtype, Precision] = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-    if weight.device.type != "cuda" or weight.dtype not in of_type or hooked(network):
-        return function
-    if why_not_fast(network) is not None:
+    if weight.device.type != "cuda" or weight.dtype not in of_type or hooked(network) or why_not_fast(network):
         return function
     if function not in _captured:  # two threads may both make one; the last is kept
         _captured[function] = GraphStepFunction(network, of_type[weight.dtype])

@@ -22,7 +22,7 @@ from atento.attention.relative_terms import QueryKeyPositions
 from atento.base.errors import CapabilityError
 from atento.base.precision import best_precision, cpu_features, threads_for
 from atento.inference.encoder_reading import SourceReader, why_not_packed
-from atento.inference.engine import Engine, runs_alone
+from atento.inference.engine import Engine, runs_alone, why_no_graph
 from atento.inference.fast_state import (
     ROOM,
     Cache,
@@ -34,7 +34,7 @@ from atento.inference.fast_state import (
     why_not_fast,
     with_mask,
 )
-from atento.inference.joined_states import joined
+from atento.inference.joined_states import joined as joined_states
 from atento.inference.onnx_graph import CacheOfLayer
 from atento.inference.onnx_reading import SourceGraph
 from atento.inference.onnx_steps import StepGraph
@@ -108,7 +108,7 @@ class FastStepFunction:
         self.has_schemes = bool(len(stack.positions.schemes))  # in the layers
         self.heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.head_width
         self.scale = self.d_head**-0.5 if config.attention.scale is None else config.attention.scale
-        self.layers = [FastLayer.of(block) for block in stack.layers]
+        self.layers = [FastLayer(block) for block in stack.layers]
         self.read_output = copy.vocabulary_head.read
         if isinstance(copy, EncoderDecoder) and isinstance(network, EncoderDecoder):
             copy.decoder = nn.Module()  # type: ignore[assignment]
@@ -116,8 +116,9 @@ class FastStepFunction:
             if self.precision == "int8":
                 self.embedding, self.inputs = copy_sharing_weights(self.embedding), copy_sharing_weights(self.inputs)
                 copy = copy.to(torch.bfloat16 if precision == "bfloat16" else self.dtype)
-            if self.graph is not None and why_not_packed(network.encoder) is None:
-                self.source_graph = SourceGraph.of_sources(network)
+            is_packed = network.source_features is None and why_not_packed(network.encoder) is None
+            if self.graph is not None and is_packed and why_no_graph(network.encoder) is None:
+                self.source_graph = SourceGraph(network)
             self.encoder = SourceReader(copy, precision, alone and self.source_graph is not None)
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
@@ -149,13 +150,8 @@ class FastStepFunction:
         state.cache.holder = state
         if self.encoder is None:
             yield from self._read_prompts(ids, token_mask, state, size, known)
-        else:
-            self._encode(ids, token_mask, state)
-        yield state
-
-    def _encode(self, ids: Tensor, token_mask: Tensor | None, state: FastState) -> None:
-        """Set the sources of a state from ids (B,S)."""
-        assert self.encoder is not None
+            yield state
+            return
         if self.source_graph is not None and self.source_graph.takes(ids.shape[1], ids.numel()):
             ids, token_mask = moved_to_front(ids, token_mask)
             lengths = [ids.shape[1]] * len(ids) if token_mask is None else token_mask.sum(dim=1).tolist()
@@ -168,6 +164,7 @@ class FastStepFunction:
         if token_mask is not None and not bool(token_mask.all()):
             mask = torch.zeros(token_mask.shape, dtype=self.cache_dtype, device=ids.device)  # (B,S)
             state.source_mask = mask.masked_fill_(~token_mask, float("-inf"))[:, None, None, :]  # (B,1,1,S)
+        yield state
 
     def source_keys_values(self, encoded: Tensor) -> Iterator[Tensor]:
         """Tokens of sources (N,D) -> of every layer keys and values (N,2·Hkv,K)."""
@@ -222,10 +219,7 @@ class FastStepFunction:
             mask[:, 0, :columns].masked_fill_(real, 0.0)
             state.mask = mask
 
-    @torch.inference_mode()
-    def joined(self, states: Sequence[FastState]) -> FastState:
-        """The rows of all states in their order, in new memory (`joining.joined`)."""
-        return joined(states)
+    joined = staticmethod(joined_states)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: FastState) -> tuple[Tensor, FastState]:

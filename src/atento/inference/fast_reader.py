@@ -19,7 +19,6 @@ from atento.networks.interface import Network, layer_count
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
 from atento.networks.stack.encoder import Encoder
-from atento.networks.stack.stack import MaskArgument
 
 
 def why_no_fast_reading(network: object) -> str | None:
@@ -66,26 +65,17 @@ class FastReader(Network):
         *,
         token_mask: Tensor | None = None,
         segment_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        mask: MaskArgument = None,
         random: Randomness | None = None,
         project: bool = True,
+        **others: object,
     ) -> Output:
         """As `Encoder.forward`."""
-        network = self.network
-        if position_ids is not None or mask is not None or not self._reads(token_mask):
-            output: Output = network(
-                ids,
-                token_mask=token_mask,
-                segment_ids=segment_ids,
-                position_ids=position_ids,
-                mask=mask,
-                random=random,
-                project=project,
-            )
+        if any(value is not None for value in others.values()) or not self._reads(token_mask):
+            common = {"token_mask": token_mask, "segment_ids": segment_ids, "random": random, "project": project}
+            output: Output = self.network(ids, **common, **others)
             return output
         hidden = self._hidden(ids, token_mask, segment_ids, self.config.n_layers)
-        return network.output(hidden, token_mask, random, project=project)
+        return self.network.output(hidden, token_mask, random, project=project)
 
     def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
         """As `Network.features`."""

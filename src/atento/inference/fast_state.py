@@ -95,23 +95,20 @@ class FastState:
             return kept
         moved = (texts != torch.arange(len(texts), device=rows.device)).nonzero().flatten()  # places with other texts
         if len(moved) or len(rows) < self.rows:
-            self._keep_texts(texts, moved)
+            now = texts[moved]  # where each of those that move stands
+
+            def held(tensor: Tensor) -> Tensor:
+                return tensor.index_copy_(0, moved, tensor.index_select(0, now))[: len(texts)]
+
+            cache = self.cache
+            cache.keys, cache.values = [[held(tensor) for tensor in part] for part in (cache.keys, cache.values)]
+            self.source = [(held(keys), held(values)) for keys, values in self.source]
+            self.source_mask = None if self.source_mask is None else self.source_mask.index_select(0, texts)
         self.starts = None if self.starts is None else self.starts.index_select(0, rows)
         if self.mask is not None:
             self.mask = self.mask.view(self.rows, -1).index_select(0, rows).view(len(texts), self.width, -1)
         self.rows = len(rows)
         return self
-
-    def _keep_texts(self, texts: Tensor, moved: Tensor) -> None:
-        """Only those texts, of which some have `moved` to other places."""
-        places = texts[moved]  # where each of them stands now
-
-        def held(tensor: Tensor) -> Tensor:
-            return tensor.index_copy_(0, moved, tensor.index_select(0, places))[: len(texts)]
-
-        self.cache.keys, self.cache.values = [[held(t) for t in part] for part in (self.cache.keys, self.cache.values)]
-        self.source = [(held(keys), held(values)) for keys, values in self.source]
-        self.source_mask = None if self.source_mask is None else self.source_mask.index_select(0, texts)
 
     def _memory(self) -> set[int]:
         """Where its first keys are, and those of its sources."""
@@ -249,47 +246,34 @@ def norm_function(norm: nn.Module) -> Callable[[Tensor], Tensor]:
     return partial(torch.layer_norm, normalized_shape=norm.normalized_shape, weight=weight, bias=bias, eps=norm.eps)
 
 
-@dataclass
 class FastLayer:
-    """The parts of one decoder block."""
+    """The parts of one decoder block that is packed (`pack_decoder`).
 
-    norms: list[Callable[[Tensor], Tensor]]  # of self-attention, cross-attention (if any), feed-forward
-    self_input: PackedLinear  # queries, keys and values
-    self_output: PackedLinear
-    cross_queries: PackedLinear | None
-    cross_keys_values: PackedLinear | None
-    cross_output: PackedLinear | None
-    inner: PackedLinear
-    outer: PackedLinear
-    activation: Callable[[Tensor], Tensor] | None  # with the gate, if there is one; None: `inner` applies it
+    Attributes:
+        norms: of self-attention, cross-attention (if any), feed-forward.
+        self_input: gives queries, keys and values.
+        activation: of the feed-forward network, with the gate if there is one; None: `inner` applies it.
+    """
 
-    @staticmethod
-    def of(block: Block) -> FastLayer:
-        """The parts of a block that is packed (`pack_decoder`)."""
-        self_attention, cross_attention, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
+    def __init__(self, block: Block) -> None:
+        attention, cross_attention, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
 
         def parts(linear: nn.Module) -> Sequence[WeightLinear]:
             assert isinstance(linear, PackedModule)
             return linear.parts
 
-        norms = [norm_function(part.norm) for part in (block.self_attention_residual, block.feed_forward_residual)]
         relu = feed_forward.activation is F.relu and not feed_forward.gated  # relu is part of the packed product
-        layer = FastLayer(
-            norms,
-            parts(self_attention.input)[0],
-            parts(self_attention.output)[0],
-            None,
-            None,
-            None,
-            parts(feed_forward.inner)[0].followed_by("relu" if relu else "none"),
-            parts(feed_forward.outer)[0],
-            None if relu else feed_forward.activated,
-        )
+        self.norms = [norm_function(part.norm) for part in (block.self_attention_residual, block.feed_forward_residual)]
+        self.self_input, self.self_output = parts(attention.input)[0], parts(attention.output)[0]
+        self.inner = parts(feed_forward.inner)[0].followed_by("relu" if relu else "none")
+        self.outer, self.activation = parts(feed_forward.outer)[0], None if relu else feed_forward.activated
+        self.cross_queries: PackedLinear | None = None
+        self.cross_keys_values: PackedLinear | None = None
+        self.cross_output: PackedLinear | None = None
         if cross_attention is not None and block.cross_attention_residual is not None:
-            norms.insert(1, norm_function(block.cross_attention_residual.norm))
-            layer.cross_queries, layer.cross_keys_values = parts(cross_attention.input)
-            layer.cross_output = parts(cross_attention.output)[0]
-        return layer
+            self.norms.insert(1, norm_function(block.cross_attention_residual.norm))
+            self.cross_queries, self.cross_keys_values = parts(cross_attention.input)
+            self.cross_output = parts(cross_attention.output)[0]
 
 
 @dataclass(frozen=True)

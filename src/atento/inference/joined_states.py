@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from functools import reduce
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from atento.inference.fast_state import ROOM, Cache, FastState
 
 
+@torch.inference_mode()
 def joined(states: Sequence[FastState]) -> FastState:
     """The rows of all states in their order, in new memory.
 
@@ -55,41 +57,29 @@ def joined(states: Sequence[FastState]) -> FastState:
 def _joined_columns(
     parts: Sequence[list[Tensor]], states: Sequence[FastState], length: int, dtype: torch.dtype
 ) -> list[Tensor]:
-    """Keys or values of all layers: those of each state in the columns before `length`."""
-    width, layers = states[0].width, []
+    """Keys or values of all layers: those of each state in the columns before `length`, and 0 elsewhere."""
+    width, layers = states[0].width, []  # where a mask hides the columns: 0 times a NaN would be one
     for layer in zip(*parts):
-        first = layer[0]
-        count = sum(len(tensor) for tensor in layer)
-        out = first.new_empty(count, first.shape[1], (length + ROOM) * width, first.shape[3], dtype=dtype)
-        row = 0
+        tensors = []
         for tensor, state in zip(layer, states):
-            used = min(length, state.length) * width
-            rows = out[row : row + len(tensor)]
-            rows[:, :, : length * width - used] = 0  # masked, but 0 times a NaN would be one
-            end = state.length * width
-            rows[:, :, length * width - used : length * width] = tensor[:, :, end - used : end]
-            row += len(tensor)
-        layers.append(out)
+            used, end = min(length, state.length) * width, state.length * width
+            around = (0, 0, length * width - used, ROOM * width)  # columns before and behind
+            tensors.append(F.pad(tensor[:, :, end - used : end].to(dtype), around))
+        layers.append(torch.cat(tensors))
     return layers
 
 
 def _joined_mask(states: Sequence[FastState], length: int, dtype: torch.dtype) -> Tensor:
     """(N,w,C·w), 0 in the columns of each output's own past and -inf elsewhere."""
-    width = states[0].width
-    texts = sum(state.rows for state in states) // width  # N
-    like = states[0].cache.keys[0]
-    mask = like.new_full((texts, width, (length + ROOM) * width), float("-inf"), dtype=dtype)
-    text = 0
+    width, like, masks = states[0].width, states[0].cache.keys[0], []
     for state in states:
-        used, count = min(length, state.length) * width, state.rows // width
-        past = mask[text : text + count, :, length * width - used : length * width]  # pasts end at the same column
+        used, end = min(length, state.length) * width, state.length * width
         if state.mask is None:
-            past.fill_(0.0)
+            past = like.new_zeros(state.rows // width, width, used, dtype=dtype)
         else:
-            end = state.length * width
-            past.copy_(state.mask[:, :, end - used : end])
-        text += count
-    return mask
+            past = state.mask[:, :, end - used : end].to(dtype)
+        masks.append(F.pad(past, (length * width - used, ROOM * width), value=float("-inf")))  # pasts end together
+    return torch.cat(masks)
 
 
 def _join_sources(result: FastState, states: Sequence[FastState], dtype: torch.dtype) -> None:
@@ -102,7 +92,7 @@ def _join_sources(result: FastState, states: Sequence[FastState], dtype: torch.d
         keys, values = (
             torch.cat(
                 [
-                    _repeated(_padded(state.source[layer][part].to(dtype), longest), count)
+                    _padded(state.source[layer][part].to(dtype), -2, longest, 0.0).repeat_interleave(count, dim=0)
                     for state, count in zip(states, repeats)
                 ]
             )
@@ -110,25 +100,14 @@ def _join_sources(result: FastState, states: Sequence[FastState], dtype: torch.d
         )
         result.source.append((keys, values))
     if any(state.source_mask is not None or state.source[0][0].shape[2] < longest for state in states):
-        result.source_mask = torch.cat(
-            [_repeated(_source_mask(state, longest, dtype), count) for state, count in zip(states, repeats)]
-        )
+        masks = []  # (M,1,1,longest), 0 for the tokens of each source and -inf behind them
+        for state, count in zip(states, repeats):
+            keys, mask = state.source[0][0], state.source_mask
+            mask = keys.new_zeros(len(keys), 1, 1, keys.shape[2]) if mask is None else mask
+            masks.append(_padded(mask.to(dtype), -1, longest, float("-inf")).repeat_interleave(count, dim=0))
+        result.source_mask = torch.cat(masks)
 
 
-def _padded(tensor: Tensor, length: int) -> Tensor:
-    """Keys or values (M,Hkv,S,K) of sources with zeros up to `length`."""
-    missing = length - tensor.shape[2]
-    return torch.nn.functional.pad(tensor, (0, 0, 0, missing)) if missing else tensor
-
-
-def _repeated(tensor: Tensor, count: int) -> Tensor:
-    """Each row so many times in a row."""
-    return tensor if count == 1 else tensor.repeat_interleave(count, dim=0)
-
-
-def _source_mask(state: FastState, length: int, dtype: torch.dtype) -> Tensor:
-    """(M,1,1,length), 0 for the tokens of each source and -inf behind them."""
-    keys = state.source[0][0]
-    mask = keys.new_full((len(keys), 1, 1, length), float("-inf"), dtype=dtype)
-    mask[..., : keys.shape[2]] = 0.0 if state.source_mask is None else state.source_mask
-    return mask
+def _padded(tensor: Tensor, dim: int, length: int, value: float) -> Tensor:
+    """A tensor with that value behind one of its last two dimensions, up to `length`."""
+    return F.pad(tensor, (*[0, 0] * (-dim - 1), 0, length - tensor.shape[dim]), value=value)

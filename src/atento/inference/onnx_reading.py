@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
-from atento.inference.engine import Engine, largest_weight, suits, takes_graph, why_no_graph
+from atento.inference.engine import Engine, largest_weight, suits, takes_graph
 from atento.inference.onnx_graph import AttentionSizes, Bound, CacheOfLayer, Graph, Terms, embedded, layer, rows_of
 from atento.networks.layers import Block
 from atento.networks.stack.stack import Stack
@@ -116,12 +116,6 @@ class SourceGraph(EncoderGraph):
     def __init__(self, network: EncoderDecoder) -> None:
         self._network, self._limit = network, rows_of(network.config)
         super().__init__(network.encoder, network.config.norm == "pre")
-
-    @classmethod
-    def of_sources(cls, network: EncoderDecoder) -> SourceGraph | None:
-        """The graph of a network whose encoder has fast reading; None if PyTorch runs it."""
-        is_held = network.source_features is None and why_no_graph(network.encoder) is None
-        return cls(network) if is_held else None
 
     def takes(self, longest: int, tokens: int) -> bool:
         """Whether sources of so many tokens are read faster by this graph."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,8 @@ from torch import Tensor
 
 from atento.attention.observe import observing, unobserved
 from atento.base.errors import CapabilityError
-from atento.inference.plain_state import PromptState, joined
+from atento.inference.plain_state import PromptState
+from atento.inference.plain_state import joined as joined_states
 from atento.inference.ragged_rows import StackRows
 from atento.networks.output import Output
 from atento.networks.recurrent.language_model import RecurrentLM
@@ -114,19 +116,13 @@ class PlainStepFunction:
     def _read(self, tokens: Tensor, token_mask: Tensor | None, position_ids: Tensor | None, state: object) -> Output:
         """Read new tokens (R,T), of the output or of a prompt; the state is updated in place."""
         inputs = {"token_mask": token_mask, "position_ids": position_ids}
-        given = {name: value for name, value in inputs.items() if value is not None}
+        has_source = isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq)  # which the state has seen
+        prefix, ids = ("target_", (None, tokens)) if has_source else ("", (tokens,))
+        given = {f"{prefix}{name}": value for name, value in inputs.items() if value is not None}
         with unobserved():
-            if isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq):
-                given = {f"target_{name}": value for name, value in given.items()}
-                output: Output = self.network(None, tokens, state=state, project=False, **given)
-            else:
-                output = self.network(tokens, state=state, project=False, **given)
-        return output
+            return cast(Output, self.network(*ids, state=state, project=False, **given))
 
-    @torch.inference_mode()
-    def joined(self, states: Sequence[PromptState]) -> PromptState:
-        """The rows of all states in their order, in new memory (`plain_state.joined`)."""
-        return joined(states)
+    joined = staticmethod(joined_states)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: PromptState) -> tuple[Tensor, PromptState]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention import lowering
-from atento.attention.multihead import KeyValues
+from atento.attention.multihead import KeyValues, Selectable
 from atento.networks.layers import BlockState
 from atento.networks.stack.stack import StackState
 
 
 @dataclass
-class PromptState:
+class PromptState(Selectable):
     """The state of a network; where rows have read different numbers of tokens, also what is real of its columns."""
 
     stack: Any  # a `StackState`, or the state of a recurrent network, whose rows have no columns
@@ -27,9 +27,7 @@ class PromptState:
 
     def select(self, rows: Tensor) -> PromptState:
         """Only those batch rows, in that order."""
-        real = None if self.real is None else self.real.index_select(0, rows)
-        lengths = None if self.lengths is None else self.lengths.index_select(0, rows)
-        return PromptState(self.stack.select(rows), len(rows), real, lengths)
+        return replace(super().select(rows), rows=len(rows))
 
     def next(self, tokens: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The token mask (B,S+T) and the positions (B,T) with which tokens (B,T) are read; None: as all are real."""
@@ -43,6 +41,7 @@ class PromptState:
         return PromptState(stack, self.rows, real, None if self.lengths is None else self.lengths + count)
 
 
+@torch.inference_mode()
 def joined(states: Sequence[PromptState]) -> PromptState:
     """The rows of all states in their order, in new memory; rows may have read different numbers of tokens.
 
@@ -52,11 +51,12 @@ def joined(states: Sequence[PromptState]) -> PromptState:
     first, *others = states
     if not isinstance(first.stack, StackState):
         return PromptState(first.stack.joined([state.stack for state in others]), sum(state.rows for state in states))
-    devices = [device for device in map(_device, states) if device is not None]
-    parts = [_Columns.of(state, devices[0] if devices else None) for state in states]
-    lengths, rows = torch.cat([part.lengths for part in parts]), [state.rows for state in states]  # (R,)
-    length = int(lengths.max())  # columns of the longest row
-    is_level = bool((lengths == length).all())
+    first_blocks = [state.stack.blocks[0] for state in states]  # a state that holds nothing yet knows no device
+    held = [part for block in first_blocks for part in (block.self_attention, block.cross_attention) if part]
+    device = held[0].keys.device if held else None
+    lengths, real, positions = zip(*(_columns(state, device) for state in states))
+    all_lengths, rows = torch.cat(lengths), [state.rows for state in states]  # (R,)
+    length = int(all_lengths.max())  # columns of the longest row
     blocks = [
         BlockState(
             _joined_pasts([block.self_attention for block in layer], rows, length),
@@ -66,42 +66,23 @@ def joined(states: Sequence[PromptState]) -> PromptState:
     ]
     masks = [state.stack.memory_mask for state in states if state.stack.memory_mask is not None]
     stack = StackState(blocks, length, lowering.joined_masks(masks, rows) if masks else None)
-    if is_level:
-        return PromptState(stack, len(lengths))
-    stack.position_ids = torch.cat([_at_the_end(part.positions, length) for part in parts])
-    return PromptState(stack, len(lengths), torch.cat([_at_the_end(part.real, length) for part in parts]), lengths)
+    if bool((all_lengths == length).all()):
+        return PromptState(stack, len(all_lengths))
+    # columns (R,S) become the last ones of (R,length): the first ones are 0, or left out by a negative padding
+    at_the_end = [torch.cat([F.pad(x, (length - x.shape[1], 0)) for x in parts]) for parts in (real, positions)]
+    stack.position_ids = at_the_end[1]
+    return PromptState(stack, len(all_lengths), at_the_end[0], all_lengths)
 
 
-def _device(state: PromptState) -> torch.device | None:
-    """The device of a state; None if it holds nothing yet."""
-    block = state.stack.blocks[0]
-    part = block.self_attention or block.cross_attention
-    return None if part is None else part.keys.device
-
-
-@dataclass
-class _Columns:
-    """The columns of a state: the lengths (R,) of its rows, which columns are real, and their positions (R,S)."""
-
-    lengths: Tensor
-    real: Tensor
-    positions: Tensor
-
-    @classmethod
-    def of(cls, state: PromptState, device: torch.device | None) -> _Columns:
-        """Those of a state, also where all of its rows have read the same number of tokens."""
-        length = state.stack.length
-        lengths, real, positions = state.lengths, state.real, state.stack.position_ids
-        return cls(
-            torch.full((state.rows,), length, device=device) if lengths is None else lengths,
-            torch.ones(state.rows, length, dtype=torch.bool, device=device) if real is None else real,
-            torch.arange(length, device=device).expand(state.rows, -1) if positions is None else positions,
-        )
-
-
-def _at_the_end(columns: Tensor, length: int) -> Tensor:
-    """Columns (R,S) as the last ones of (R,length); the first ones are 0, or left out."""
-    return F.pad(columns, (length - columns.shape[1], 0))  # a negative padding cuts
+def _columns(state: PromptState, device: torch.device | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The lengths (R,) of the rows of a state, which of its columns are real, and their positions (R,S)."""
+    length = state.stack.length
+    lengths, real, positions = state.lengths, state.real, state.stack.position_ids
+    return (
+        torch.full((state.rows,), length, device=device) if lengths is None else lengths,
+        torch.ones(state.rows, length, dtype=torch.bool, device=device) if real is None else real,
+        torch.arange(length, device=device).expand(state.rows, -1) if positions is None else positions,
+    )
 
 
 def _joined_pasts(parts: Sequence[KeyValues | None], rows: Sequence[int], length: int) -> KeyValues | None:
@@ -109,24 +90,25 @@ def _joined_pasts(parts: Sequence[KeyValues | None], rows: Sequence[int], length
     read = [part for part in parts if part is not None]
     if not read or not length:
         return None
-    empty = KeyValues(*(tensor[:1, :, :0] for tensor in (read[0].keys, read[0].values)))  # (1,Hkv,0,K)
+    empty = [tensor[:1, :, :0] for tensor in (read[0].keys, read[0].values)]  # (1,Hkv,0,K)
     filled = [
-        part or KeyValues(*(tensor.expand(count, -1, -1, -1) for tensor in (empty.keys, empty.values)))
-        for part, count in zip(parts, rows)
+        part or KeyValues(*(tensor.expand(count, -1, -1, -1) for tensor in empty)) for part, count in zip(parts, rows)
     ]
-    return KeyValues(
-        torch.cat([F.pad(part.keys, (0, 0, length - part.keys.shape[2], 0)) for part in filled]),  # on the left
-        torch.cat([F.pad(part.values, (0, 0, length - part.values.shape[2], 0)) for part in filled]),
-    )
+    return _padded(filled, length, on_the_left=True)
 
 
 def _joined_sources(parts: Sequence[KeyValues | None]) -> KeyValues | None:
     """Keys and values (R,Hkv,S,K) of all sources, padded to the longest; None without cross-attention."""
     sources = [part for part in parts if part is not None]
-    if not sources:
-        return None
-    longest = max(part.keys.shape[2] for part in sources)  # S
-    return KeyValues(
-        torch.cat([F.pad(part.keys, (0, 0, 0, longest - part.keys.shape[2])) for part in sources]),
-        torch.cat([F.pad(part.values, (0, 0, 0, longest - part.values.shape[2])) for part in sources]),
-    )
+    return _padded(sources, max(part.keys.shape[2] for part in sources)) if sources else None
+
+
+def _padded(parts: Sequence[KeyValues], length: int, *, on_the_left: bool = False) -> KeyValues:
+    """Keys and values of all parts, padded to so many columns."""
+
+    def cat(tensors: Sequence[Tensor]) -> Tensor:
+        missing = [length - tensor.shape[2] for tensor in tensors]  # below 0: cut
+        around = [(0, 0, count, 0) if on_the_left else (0, 0, 0, count) for count in missing]
+        return torch.cat([F.pad(tensor, each) for tensor, each in zip(tensors, around)])
+
+    return KeyValues(cat([part.keys for part in parts]), cat([part.values for part in parts]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -108,8 +108,7 @@ class PrefixStepFunction:
         """One forward pass over texts (R,T) -> (R,T,D)."""
         padding = {} if bool(real.all()) else {"token_mask": real, "position_ids": real_positions(real)}
         mask = self.network.in_place_of_its_mask(prefix(columns))
-        hidden: Tensor = self.network(ids, mask=mask, project=False, **padding).hidden
-        return hidden
+        return cast(Tensor, self.network(ids, mask=mask, project=False, **padding).hidden)
 
     @torch.inference_mode()
     def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import torch
@@ -19,18 +18,6 @@ from atento.inference.fast import FastStepFunction
 from atento.inference.fast_state import FastState
 
 SHORTEST = 32  # tokens in common that are worth it
-
-
-@dataclass(frozen=True)
-class _Read:
-    """A prompt that was read: its tokens but the last, and their keys and values in every layer, (1,Hkv,T,K)."""
-
-    ids: tuple[int, ...]
-    layers: list[KeyValues]
-
-    def first(self, count: int) -> list[KeyValues]:
-        """The keys and values of its first tokens."""
-        return [KeyValues(layer.keys[:, :, :count], layer.values[:, :, :count]) for layer in self.layers]
 
 
 def common_length(first: Sequence[int], second: Sequence[int]) -> int:
@@ -56,22 +43,19 @@ class PromptMemory:
 
     def __init__(self, most: int, shortest: int = SHORTEST) -> None:
         self.most, self.shortest, self.skipped = most, shortest, 0
-        self._read: OrderedDict[tuple[int, ...], _Read] = OrderedDict()
+        self._read: OrderedDict[tuple[int, ...], list[KeyValues]] = OrderedDict()  # of each prompt, by layer
 
     def longest(self, ids: Sequence[int]) -> tuple[int, list[KeyValues]]:
         """How many first tokens these ids have in common with a prompt at most, and their keys and values by layer.
 
         0 and an empty list, if they are fewer than `shortest`.
         """
-        best, most = None, self.shortest - 1  # fewer are not worth a copy
-        for read in self._read.values():
-            count = common_length(read.ids, ids)
-            if count > most:
-                best, most = read, count
-        if best is None:
+        best = max(self._read, key=lambda read: common_length(read, ids), default=())  # the first of equals
+        count = common_length(best, ids)
+        if count < max(1, self.shortest):  # fewer are not worth a copy
             return 0, []
-        self._read.move_to_end(best.ids)  # used last, dropped last
-        return most, best.first(most)
+        self._read.move_to_end(best)  # used last, dropped last
+        return count, [KeyValues(layer.keys[:, :, :count], layer.values[:, :, :count]) for layer in self._read[best]]
 
     def remember(self, ids: tuple[int, ...], keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         """Hold the keys and values (1,Hkv,T,K) of a prompt, by layer, and drop the oldest ones where they are too many.
@@ -80,7 +64,7 @@ class PromptMemory:
         """
         if len(ids) < self.shortest:
             return
-        self._read[ids] = _Read(ids, [KeyValues(k, v) for k, v in zip(keys, values)])
+        self._read[ids] = [KeyValues(k, v) for k, v in zip(keys, values)]
         self._read.move_to_end(ids)
         while sum(map(len, self._read)) > self.most:
             self._read.popitem(last=False)

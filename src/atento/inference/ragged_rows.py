@@ -57,11 +57,6 @@ class FastRows:
             source_mask = None if source_mask is None else source_mask[owners]
         return FastRows(cache, own, source, source_mask)
 
-    @property
-    def is_level(self) -> bool:
-        """Whether all rows have read equally many tokens."""
-        return min(self.lengths) == max(self.lengths)
-
     def select(self, rows: Tensor) -> FastRows:
         """Only those outputs, in that order, in new memory; a row may occur several times."""
         return FastRows(
@@ -86,7 +81,7 @@ class FastRows:
         """The columns of the next `count` tokens of each row: (count,) if the rows are level, else (R,count)."""
         device = self.cache.keys[0].device
         columns = torch.arange(count, device=device)  # (T,)
-        if self.is_level:
+        if min(self.lengths) == max(self.lengths):
             return columns + self.lengths[0]
         return torch.tensor(self.lengths, device=device).unsqueeze(1) + columns
 
@@ -173,24 +168,15 @@ class StackRows:
         columns, new_columns = self.stack.length, max(lengths)
         base = columns - max(max(counts), 0)  # the columns before this step, in which the rows ended
         shifts = [base - length - (new_columns - new) for length, new in zip(self.lengths, lengths)]
-        if columns != new_columns or any(shifts):
-            self._move(shifts, new_columns)
-        return StackRows(self.stack, lengths)
-
-    def _move(self, shifts: Sequence[int], columns: int) -> None:
-        """Column c of row r becomes what was in column c + shifts[r]."""
-        stack = self.stack
-        for block in stack.blocks:
+        is_moved = columns != new_columns or any(shifts)
+        for block in self.stack.blocks if is_moved else ():
             cache = block.self_attention
-            if cache is None:
-                continue
-            if not any(shifts):
-                block.self_attention = KeyValues(cache.keys[:, :, :columns], cache.values[:, :, :columns])
-                continue
-            index = torch.arange(columns, device=cache.keys.device) + torch.tensor(  # (R,columns)
-                shifts, device=cache.keys.device
-            ).unsqueeze(1)
-            index = index.clamp_(0, cache.keys.shape[2] - 1)[:, None, :, None]  # clamped where there is padding
-            index = index.expand(-1, cache.keys.shape[1], -1, cache.keys.shape[3])  # (R,Hkv,columns,K)
-            block.self_attention = KeyValues(cache.keys.gather(2, index), cache.values.gather(2, index))
-        stack.length = columns
+            if cache is not None and any(shifts):  # column c of row r becomes what was in column c + shifts[r]
+                index = torch.tensor(shifts).unsqueeze(1) + torch.arange(new_columns)  # (R,columns)
+                index = index.clamp_(0, columns - 1)[:, None, :, None].to(cache.keys.device)  # clamped at padding
+                index = index.expand(-1, cache.keys.shape[1], -1, cache.keys.shape[3])  # (R,Hkv,columns,K)
+                block.self_attention = KeyValues(cache.keys.gather(2, index), cache.values.gather(2, index))
+            elif cache is not None:
+                block.self_attention = KeyValues(cache.keys[:, :, :new_columns], cache.values[:, :, :new_columns])
+        self.stack.length = new_columns
+        return StackRows(self.stack, lengths)

@@ -80,9 +80,7 @@ class Slots:
 
     def reading(self, ids: Sequence[int]) -> Reading:
         """An input that is to be read."""
-        if self.steps.encoder is not None:
-            return Reading(ids, self.steps.start_id)
-        return Reading(ids, ids[-1] if ids else self.steps.start_id)
+        return Reading(ids, ids[-1] if ids and self.steps.encoder is None else self.steps.start_id)
 
     @torch.inference_mode()
     def read(self, readings: Sequence[Reading], part: int) -> None:

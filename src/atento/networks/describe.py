@@ -6,6 +6,7 @@ from torch import nn
 
 from atento.attention.multihead import MultiHeadAttention
 from atento.base.errors import CapabilityError
+from atento.config.sections.recurrent import RecurrentConfig
 from atento.networks.interface import Network
 from atento.networks.layers import Block, FeedForward, Residual
 from atento.networks.recurrent.elmo import ELMo
@@ -49,10 +50,9 @@ def describe(network: Network) -> list[Part]:
         writer += [*_stack(network.decoder), *_heads(network)]
         return [Part("encoder", parts=tuple(reader)), Part("decoder", parts=tuple(writer))]
     if isinstance(network, RecurrentSeq2Seq):
-        recurrent = network.config.recurrent
-        kind = "lstm" if recurrent is None else recurrent.cell
-        score = "additive" if recurrent is None else recurrent.attention
-        both = "both ways" if recurrent is None or recurrent.bidirectional else "one way"
+        recurrent = network.config.recurrent or RecurrentConfig()
+        kind, score = recurrent.cell, recurrent.attention
+        both = "both ways" if recurrent.bidirectional else "one way"
         reader = [_table(network.embedding, "source tokens"), Part(kind.upper(), both, _count(network.encoder))]
         attention = Part("attention", score, None) if score != "none" else Part("context", "the last state")
         writer = [_table(network.table, "target tokens, shifted right"), attention]

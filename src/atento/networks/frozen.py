@@ -45,10 +45,9 @@ class FrozenVectors:
         ]
         if any(key not in self.rows for key in keys):
             self._store(keys, compute().detach().float(), real)
-        if self.pooling is not None:
-            pooled = torch.from_numpy(np.concatenate([self.rows[key] for key in keys])).to(ids.device)
-            return pooled.unsqueeze(1).expand(-1, ids.shape[1], -1)
         values = torch.from_numpy(np.concatenate([self.rows[key] for key in keys])).to(ids.device)
+        if self.pooling is not None:
+            return values.unsqueeze(1).expand(-1, ids.shape[1], -1)
         hidden = values.new_zeros(*ids.shape, values.shape[-1])  # 0 at padding
         hidden[real] = values  # in the order of rows, and of tokens in a row, as they were joined
         return hidden

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -140,13 +141,11 @@ class SpanBoundaryHead(OutputHead):
         """left, right (N,D), the vectors next to the spans; positions (N,) in the spans, from 0 -> (N,D)."""
         x = torch.cat([left, right, F.embedding(positions, self.positions)], dim=-1)  # (N,2D+200)
         x = self.norms[0](F.gelu(self.first(x)))
-        out: Tensor = self.norms[1](F.gelu(self.second(x)))
-        return out
+        return cast(Tensor, self.norms[1](F.gelu(self.second(x))))
 
     def forward(self, left: Tensor, right: Tensor, positions: Tensor, table: TokenEmbedding | None) -> Tensor:
         """As `read`, -> logits (N,V)."""
-        out: Tensor = self.output(self.read(left, right, positions), table)
-        return out
+        return cast(Tensor, self.output(self.read(left, right, positions), table))
 
 
 @dataclass(frozen=True)
@@ -268,25 +267,6 @@ class Heads(nn.ModuleDict):
         head = super().__getitem__(name)
         assert isinstance(head, Head)
         return head
-
-    def read(
-        self,
-        name: str,
-        output: Output,
-        table: TokenEmbedding | None,
-        token_mask: Tensor | None,
-        random: Randomness | None,
-        windows: TextWindows | None = None,
-    ) -> Tensor:
-        """As `Network.read`; `table` is the embedding of a tied vocabulary head."""
-        head = self[name]
-        if isinstance(head, VocabularyHead | AdaptiveSoftmax):
-            logits: Tensor = head(output.hidden, table)
-            return logits
-        if not isinstance(head, LinearHead):
-            raise CapabilityError(f"the {name} head reads chosen positions: call `network.heads[{name!r}]`")
-        out: Tensor = head(head.of_texts(head.pooled(output, token_mask), windows), random)
-        return out
 
 
 def make_heads(config: NetworkConfig, width: int | None = None) -> Heads:

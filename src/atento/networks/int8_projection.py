@@ -121,7 +121,8 @@ def in_8_bits(table: nn.Module) -> nn.Module:
 
 def multiplies_by_table(network: nn.Module) -> bool:
     """Whether a head multiplies by the table of tokens."""
-    return any(isinstance(module, OutputMatrix) and module.is_tied for module in network.modules())
+    matrices = [module for module in network.modules() if isinstance(module, OutputMatrix)]
+    return any(matrix.weight is None and matrix.own is None for matrix in matrices)
 
 
 def hold_tables_in_8_bits(network: nn.Module, *, outputs: bool) -> None:

@@ -6,9 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
-import torch
 from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
@@ -16,10 +15,14 @@ from atento.attention.cuda_kernels import RowMask
 from atento.attention.dropout import Randomness, dropout
 from atento.base.errors import CapabilityError, UsageError, nearest
 from atento.config.sections.network import NetworkConfig
-from atento.networks.heads import Heads, TextWindows
+from atento.networks.heads import Heads, LinearHead, TextWindows
+from atento.networks.large_vocabulary import AdaptiveSoftmax
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
 from atento.networks.vocabulary import VocabularyHead
+
+if TYPE_CHECKING:
+    from atento.networks.stack.stack import Stack
 
 
 class Network(nn.Module, ABC):
@@ -107,8 +110,7 @@ class Network(nn.Module, ABC):
 
     def project(self, hidden: Tensor) -> Tensor:
         """hidden (...,D) -> logits (...,V), by the vocabulary head (docs/notes.md#c5)."""
-        logits: Tensor = self.heads["vocabulary"](hidden, self.table)
-        return logits
+        return cast(Tensor, self.heads["vocabulary"](hidden, self.table))
 
     def read(
         self,
@@ -130,7 +132,12 @@ class Network(nn.Module, ABC):
         Raises:
             CapabilityError: there is no such head; or it reads chosen positions: call `network.heads[name]` instead.
         """
-        return self.heads.read(name, output, self.table, token_mask, random, windows)
+        head = self.heads[name]
+        if isinstance(head, VocabularyHead | AdaptiveSoftmax):
+            return cast(Tensor, head(output.hidden, self.table))
+        if not isinstance(head, LinearHead):
+            raise CapabilityError(f"the {name} head reads chosen positions: call `network.heads[{name!r}]`")
+        return cast(Tensor, head(head.of_texts(head.pooled(output, token_mask), windows), random))
 
 
 N = TypeVar("N", bound=Network)
@@ -152,22 +159,9 @@ def with_head(network: N, name: str) -> N:
     return view
 
 
-class BlockStack(Protocol):
-    """What training sets in a stack of blocks, whose class is `Stack`."""
-
-    recompute: bool
-    compiled: bool
-    blocks: nn.ModuleList
-    masks: list[Mask]
-
-    def takes_rows(self, dtype: torch.dtype, device: torch.device) -> bool:
-        """Whether the layers learn from all real tokens of a batch as one row now."""
-        ...
-
-
-def stacks_of(network: nn.Module) -> list[BlockStack]:
+def stacks_of(network: nn.Module) -> list[Stack]:
     """The stacks of blocks of a network."""
-    return [cast(BlockStack, module) for module in network.modules() if hasattr(module, "recompute")]
+    return [cast("Stack", module) for module in network.modules() if hasattr(module, "recompute")]
 
 
 def token_mask_of(inputs: Mapping[str, Tensor]) -> Tensor | None:

@@ -149,6 +149,8 @@ class TokenEmbedding(nn.Module):
 
     def __init__(self, vocab_size: int, d_model: int, *, scale: bool = True) -> None:
         super().__init__()
+        if vocab_size < 1:
+            raise ValueError(f"`vocab_size` must be at least 1: got {vocab_size}")
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
         self.scale = d_model**0.5 if scale else 1.0  # √D: vectors of deviation 1/√D become about 1
 
@@ -169,11 +171,6 @@ class OutputMatrix(nn.Module):
         self.weight = None if tied else nn.Parameter(torch.empty(vocab_size, d_model))
         self.own: nn.Module | None = None  # in place of the weight, where it has 8 bits
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
-
-    @property
-    def is_tied(self) -> bool:
-        """Whether the matrix is the embedding's."""
-        return self.weight is None and self.own is None
 
     def matrix(self, table: TokenEmbedding | None) -> Tensor:
         """The matrix, (V,D); `table` is the embedding that it may share."""

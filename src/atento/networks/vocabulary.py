@@ -4,6 +4,8 @@ The loss takes memory that does not grow with tokens x vocabulary (docs/notes.md
 training step divides once, by the real targets of the whole update.
 """
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -50,8 +52,7 @@ class Transform(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(...,D) -> (...,E)."""
-        out: Tensor = self.norm(self.activation(self.dense(hidden)))
-        return out
+        return cast(Tensor, self.norm(self.activation(self.dense(hidden))))
 
 
 class VocabularyHead(OutputHead):
@@ -88,8 +89,7 @@ class VocabularyHead(OutputHead):
 
     def forward(self, hidden: Tensor, table: TokenEmbedding | None) -> Tensor:
         """hidden (...,D) -> logits (...,V)."""
-        out: Tensor = self.output(self.read(hidden), table)
-        return out
+        return cast(Tensor, self.output(self.read(hidden), table))
 
 
 # Rows of one block of logits. Every block reads and writes the gradient of the whole weight matrix, so that small
@@ -301,11 +301,9 @@ def cross_entropy(
     if missing:  # words that no row predicts
         bias = F.pad(weight.new_zeros(vocab_size) if bias is None else bias, (0, missing), value=_NEVER)
         weight = F.pad(weight, (0, 0, 0, missing))
-    if hidden.dim() == 2:
-        loss, nll = _ChunkedCrossEntropy.apply(hidden.unsqueeze(0), weight, bias, targets, smoothing, 0.0, vocab_size)
-        return loss, nll
-    loss, nll = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing, r_drop, vocab_size)
-    return loss / 2, nll / 2  # half of both passes: their mean
+    passes, r_drop = (hidden, r_drop) if hidden.dim() == 3 else (hidden.unsqueeze(0), 0.0)
+    loss, nll = _ChunkedCrossEntropy.apply(passes, weight, bias, targets, smoothing, r_drop, vocab_size)
+    return (loss, nll) if hidden.dim() == 2 else (loss / 2, nll / 2)  # half of both passes: their mean
 
 
 def _scaled_cross_entropy(

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.decoding.beam.candidates import Candidates, DiverseGroups, HighestScores, Proposer, record_step
+from atento.decoding.beam.candidates import Candidates, DiverseGroups, HighestScores, record_step
 from atento.decoding.beam.groups import BeamRequest, Finished, Group, Ranked, certain_beginning, outputs_of
 from atento.decoding.beam.required import RequiredWords
 from atento.decoding.choosing import apply_rules, kept, moved_up, next_log_probs
@@ -93,7 +93,7 @@ def beam_steps(
         trace.end(asked.results)
 
 
-def _proposer(asked: BeamRequest, device: torch.device) -> Proposer:
+def _proposer(asked: BeamRequest, device: torch.device) -> HighestScores:
     strategy, request = asked.strategy, asked.request
     if request.required is not None and any(request.required):
         if strategy.groups > 1:
@@ -142,7 +142,7 @@ class BeamSearch:
         trace: records the search; its groups belong to one request, and do not join later.
     """
 
-    def __init__(self, width: int, proposer: Proposer, device: torch.device, trace: Trace | None = None) -> None:
+    def __init__(self, width: int, proposer: HighestScores, device: torch.device, trace: Trace | None = None) -> None:
         self.width, self.proposer, self.device, self.trace = width, proposer, device, trace
         self.groups: list[Group] = []
         self.scores = torch.empty(0, width, device=device)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, inf
@@ -27,8 +26,14 @@ class Candidates:
         return Candidates(*(part.gather(1, index) for part in (self.scores, self.parents, self.tokens)))
 
 
-class Proposer(Protocol):
-    """Ranks continuations: by score, group after group, or with required words."""
+class HighestScores:
+    """The `count` candidates with the highest sums, of the w*V that there are (docs/notes.md#h6).
+
+    The base of all that ranks continuations.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
 
     def propose(self, log_probs: Tensor, scores: Tensor, length: int) -> Candidates:
         """The candidates of one step.
@@ -38,29 +43,13 @@ class Proposer(Protocol):
             scores: (U,w) of the live hypotheses.
             length: of the candidates, in tokens.
         """
-
-    def advance(self, chosen: Candidates) -> None:
-        """Update the state: these candidates (U,w) are the live hypotheses of the next step."""
-
-    def select(self, groups: Tensor) -> None:
-        """Update the state: only these of the U groups remain."""
-
-
-class HighestScores:
-    """The `count` candidates with the highest sums, of the w*V that there are (docs/notes.md#h6)."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def propose(self, log_probs: Tensor, scores: Tensor, length: int) -> Candidates:
-        """See `Proposer`."""
         return highest(log_probs.view(*scores.shape, -1), scores, self.count)
 
     def advance(self, chosen: Candidates) -> None:
-        """Does nothing: this proposer has no state."""
+        """Update the state, if there is one: these candidates (U,w) are the live hypotheses of the next step."""
 
     def select(self, groups: Tensor) -> None:
-        """Does nothing: this proposer has no state."""
+        """Update the state, if there is one: only these of the U groups remain."""
 
 
 def highest(log_probs: Tensor, scores: Tensor, count: int) -> Candidates:
@@ -131,7 +120,7 @@ class DiverseGroups(HighestScores):
         self.groups, self.diversity, self.eos_ids = groups, diversity, eos_ids
 
     def propose(self, log_probs: Tensor, scores: Tensor, length: int) -> Candidates:
-        """See `Proposer`; the U groups are the G groups of each sentence, side by side."""
+        """As of the base; the U groups are the G groups of each sentence, side by side."""
         total, width = scores.shape
         by_group = scores.view(-1, self.groups, width)  # (N,G,w)
         by_group_log_probs = log_probs.view(len(by_group), self.groups, width, -1)  # (N,G,w,V)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atento.decoding.beam.candidates import Candidates, first_live
+from atento.decoding.beam.candidates import Candidates, HighestScores, first_live
 from atento.decoding.contract import Request
 
 _MAX_SEQUENCES = 10  # an automaton has up to 2 to that power times as many states as there are tokens
@@ -84,8 +84,8 @@ def _distances(moves: list[list[int]], ends: set[int]) -> list[int]:
     return [distance[state] for state in range(len(moves))]
 
 
-class RequiredWords:
-    """The candidates of N sentences that can still contain all required words; a `Proposer`.
+class RequiredWords(HighestScores):
+    """The candidates of N sentences that can still contain all required words.
 
     An output may only end when no word is missing, and a hypothesis may only be extended by tokens that leave room for
     the missing words (and for EOS, where the limit allows that). So every output contains its words. A width above the
@@ -116,11 +116,27 @@ class RequiredWords:
             raise ValueError(
                 "required words and a stop string exclude each other: an output may end before its words are written"
             )
-        self.count, self.eos_ids = count, torch.tensor(request.eos_ids, dtype=torch.long, device=device)
-        automata = [
-            _checked_automaton(sequences, row, request.max_new_tokens[row], request.eos_ids)
-            for sequences, row in zip(required, rows)
-        ]
+        super().__init__(count)
+        self.eos_ids = torch.tensor(request.eos_ids, dtype=torch.long, device=device)
+        automata = []
+        for sequences, row in zip(required, rows):
+            limit = request.max_new_tokens[row]
+            if len(sequences) > _MAX_SEQUENCES:
+                raise ValueError(
+                    f"`required` takes at most {_MAX_SEQUENCES} sequences a row: row {row} has {len(sequences)}"
+                )
+            for sequence in sequences:
+                if not sequence or set(sequence) & set(request.eos_ids):
+                    raise ValueError(
+                        f"a required sequence is of at least one token, none of them an end: row {row} has "
+                        f"{list(sequence)}"
+                    )
+            automata.append(Automaton.of(sequences))
+            if automata[-1].missing[0] > limit:
+                raise ValueError(
+                    f"`required` must fit into `max_new_tokens`: row {row} needs {automata[-1].missing[0]} tokens and "
+                    f"has {limit}"
+                )
         n_states = max(len(automaton.moves) for automaton in automata)
         alphabet_size = max(len(automaton.alphabet) for automaton in automata)
         self.stages = 1 + max(max(automaton.missing) for automaton in automata)
@@ -153,7 +169,7 @@ class RequiredWords:
         self.state = torch.zeros(len(automata), width, dtype=torch.long, device=device)  # (N,w)
 
     def propose(self, log_probs: Tensor, scores: Tensor, length: int) -> Candidates:
-        """See `Proposer`: the best tokens of each hypothesis, and every token of a required word."""
+        """As of the base: the best tokens of each hypothesis, and every token of a required word."""
         count, width = scores.shape
         vocab_size = log_probs.shape[-1]
         if length == 1 and int(self.letters.max()) >= vocab_size:
@@ -204,7 +220,7 @@ class RequiredWords:
         return ranked.select(first_live(later, self.count))
 
     def advance(self, chosen: Candidates) -> None:
-        """See `Proposer`: the automata move on."""
+        """As of the base: the automata move on."""
         letter = (chosen.tokens.unsqueeze(2) == self.alphabet.unsqueeze(1)).long()  # (N,w,A)
         column = (letter * torch.arange(1, letter.shape[2] + 1, device=letter.device)).sum(dim=2)
         state = self.state.gather(1, chosen.parents)
@@ -212,26 +228,6 @@ class RequiredWords:
         self.state = self.state.gather(2, column.unsqueeze(2)).squeeze(2)  # (N,w)
 
     def select(self, groups: Tensor) -> None:
-        """See `Proposer`."""
+        """As of the base."""
         for name in ("alphabet", "letters", "moves", "missing", "max_new_tokens", "eos_room", "state"):
             setattr(self, name, getattr(self, name)[groups])
-
-
-def _checked_automaton(
-    sequences: Sequence[Sequence[int]], row: int, max_new_tokens: int, eos_ids: tuple[int, ...]
-) -> Automaton:
-    """The automaton of one row's sequences. Raises ValueError where no output could contain them."""
-    if len(sequences) > _MAX_SEQUENCES:
-        raise ValueError(f"`required` takes at most {_MAX_SEQUENCES} sequences a row: row {row} has {len(sequences)}")
-    for sequence in sequences:
-        if not sequence or set(sequence) & set(eos_ids):
-            raise ValueError(
-                f"a required sequence is of at least one token, none of them an end: row {row} has {list(sequence)}"
-            )
-    automaton = Automaton.of(sequences)
-    if automaton.missing[0] > max_new_tokens:
-        raise ValueError(
-            f"`required` must fit into `max_new_tokens`: row {row} needs {automaton.missing[0]} tokens and has "
-            f"{max_new_tokens}"
-        )
-    return automaton

@@ -249,7 +249,11 @@ class ELMo(Network):
         The state at t depends on the words up to t, or from t on. In training, dropout is applied to every layer's
         input.
         """
-        x = self._embed(ids)  # (B,L,D)
+        if self.embedding is not None and ids.dim() != 2:
+            raise ValueError(f"word ids must be (B,L): got {tuple(ids.shape)}; this ELMo reads no characters")
+        read = self.characters if self.embedding is None else self.embedding
+        assert read is not None
+        x = read(ids)  # (B,L,D)
         if token_mask is not None:
             if token_mask.shape != x.shape[:2] or token_mask.dtype != torch.bool:
                 raise ValueError(
@@ -310,17 +314,6 @@ class ELMo(Network):
         if sampled is not None:
             return sampled_nats(states, targets, self.projection, self.vocabulary_head.bias, sampled)
         return cross_entropy(states, self.projection, targets, bias=self.vocabulary_head.bias)[0]
-
-    def _embed(self, ids: Tensor) -> Tensor:
-        """Characters (B,L,C) or word ids (B,L) -> (B,L,D)."""
-        if self.characters is not None:
-            word_vectors: Tensor = self.characters(ids)
-            return word_vectors
-        assert self.embedding is not None
-        if ids.dim() != 2:
-            raise ValueError(f"word ids must be (B,L): got {tuple(ids.shape)}; this ELMo reads no characters")
-        vectors: Tensor = self.embedding(ids)
-        return vectors
 
 
 def _direction(config: NetworkConfig, elmo: ELMoConfig, *, backward: bool) -> nn.ModuleList:

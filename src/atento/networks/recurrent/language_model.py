@@ -41,8 +41,6 @@ class RecurrentLM(Network):
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
-        if config.vocab_size < 1:
-            raise ValueError(f"`vocab_size` must be at least 1: got {config.vocab_size}")
         recurrent = config.recurrent or RecurrentConfig()
         self.config = config
         self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=config.embedding.scaled)

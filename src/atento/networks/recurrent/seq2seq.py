@@ -104,10 +104,6 @@ class SourceAttention(nn.Module):
         self.score = scores[score]
         self.value = nn.Linear(d_model, d_model, bias=False) if values == "projected" else None
 
-    def keys_values(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
-        """encoded (B,S,D) -> projected keys (B,S,D) and values (B,S,D), once for all steps."""
-        return self.score.project(encoded), encoded if self.value is None else self.value(encoded)
-
     def forward(self, queries: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """queries (B,T,D) -> context (B,T,D), weights (B,T,S); padded source positions weigh exactly 0."""
         return attend_scored(self.score(queries, memory.ready), memory.values, memory.mask)  # keys come projected
@@ -145,7 +141,10 @@ class RecurrentDecoder(nn.Module):
         parts = self.stack.cell.parts
         first = torch.tanh(self.bridge(context)).chunk(len(self.stack.layers) * parts, dim=-1)
         layers: list[LayerState] = [first[at : at + parts] for at in range(0, len(first), parts)]  # (h,) or (h, c) each
-        ready, values = (encoded, encoded) if self.attention is None else self.attention.keys_values(encoded)
+        ready = values = encoded
+        if self.attention is not None:  # keys and values are projected once for all steps
+            ready = self.attention.score.project(encoded)
+            values = encoded if self.attention.value is None else self.attention.value(encoded)
         real = None if token_mask is None or bool(token_mask.all()) else padding(token_mask)
         mask = lower(real, 1, encoded.shape[1], encoded.device)  # the same for every query: one row is enough
         fed = torch.zeros_like(context) if self.recurrent.input_feeding else None  # (B,D): nothing has been fed yet
@@ -243,8 +242,6 @@ class RecurrentSeq2Seq(Network):
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
-        if config.vocab_size < 1:
-            raise ValueError(f"`vocab_size` must be at least 1: got {config.vocab_size}")
         recurrent = config.recurrent or RecurrentConfig()
         if recurrent.bidirectional and config.d_model % 2:
             raise RecipeError(f"`d_model` must be even for a bidirectional encoder: got {config.d_model}")
@@ -299,21 +296,18 @@ class RecurrentSeq2Seq(Network):
                 f"{description}"
             )
         random = fresh(random) if self.training and self.config.dropout else random
-        if target_ids is None:
-            if encoded is None:
-                if source_ids is None:
-                    raise ValueError("give `source_ids` or `encoded`, or `target_ids`")
-                encoded = self.encode(source_ids, source_token_mask=source_token_mask, random=random)
-            return Output(encoded, encoded=encoded)
         current = self.begin() if state is None else state
+        if encoded is None and (target_ids is None or current.memory is None):
+            if source_ids is None:
+                raise ValueError("give `source_ids`, or `encoded`, or a `state` that has seen the source")
+            encoded = self.encode(source_ids, source_token_mask=source_token_mask, random=random)
+        if target_ids is None:
+            assert encoded is not None
+            return Output(encoded, encoded=encoded)
         if current.memory is None:
-            if encoded is None:
-                if source_ids is None:
-                    raise ValueError("give `source_ids`, or `encoded`, or a `state` that has seen the source")
-                encoded = self.encode(source_ids, source_token_mask=source_token_mask, random=random)
+            assert encoded is not None
             fresh_state = self.decoder.begin(encoded, source_token_mask)
-            current.memory, current.layers = fresh_state.memory, fresh_state.layers
-            current.fed = fresh_state.fed
+            current.memory, current.layers, current.fed = fresh_state.memory, fresh_state.layers, fresh_state.fed
         x = self.dropped(self.table(target_ids), random)
         real = of_new_tokens(target_token_mask, target_ids)
         hidden = self.dropped(self.decoder(x, current, token_mask=real, random=random), random)

@@ -306,8 +306,6 @@ class OneStack(StackNetwork):
 
     def __init__(self, config: NetworkConfig, *, kind: str) -> None:
         super().__init__()
-        if config.vocab_size < 1:
-            raise ValueError(f"`vocab_size` must be at least 1: got {config.vocab_size}")
         self.config = config
         self.embedding = TokenEmbedding(config.vocab_size, config.embedding_width, scale=config.embedding.scaled)
         self.inputs = InputLayer(config)

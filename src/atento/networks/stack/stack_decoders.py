@@ -5,6 +5,8 @@ See docs/notes.md#c9, #c10; for the encoder-decoder #a11, #c6, #c7, #c8.
 
 from __future__ import annotations
 
+from typing import cast
+
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
@@ -90,8 +92,7 @@ class EncoderDecoder(StackNetwork):
     def embed_source(self, source_ids: Tensor, token_mask: Tensor | None) -> Tensor:
         """The vectors (B,S,D) of source tokens (B,S): those of a table, or features of a trained encoder."""
         read = self.source_features
-        vectors: Tensor = self.embedding(source_ids) if read is None else read(source_ids, token_mask)
-        return vectors
+        return cast(Tensor, self.embedding(source_ids) if read is None else read(source_ids, token_mask))
 
     def encode(
         self,
@@ -105,8 +106,7 @@ class EncoderDecoder(StackNetwork):
         """source_ids (B,S), token mask (B,S) True = real -> encoded (B,S,D); after `depth` layers, if given."""
         vectors = self.embed_source(source_ids, source_token_mask)
         x = self.source_inputs(vectors, token_mask=source_token_mask, random=random)
-        out: Tensor = self.encoder(x, mask=mask, token_mask=source_token_mask, random=random, depth=depth)
-        return out
+        return cast(Tensor, self.encoder(x, mask=mask, token_mask=source_token_mask, random=random, depth=depth))
 
     def forward(
         self,

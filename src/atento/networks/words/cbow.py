@@ -5,7 +5,7 @@ See docs/notes.md#c15, #e9.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -103,8 +103,7 @@ def window_loss(inputs: Tensor, outputs: Tensor, blocks: Blocks) -> Tensor:
     """As `plain_window_loss` without dropout, in about half the time."""
     if not torch.is_grad_enabled():
         return plain_window_loss(inputs, outputs, blocks)
-    loss: Tensor = _WindowLoss.apply(inputs, outputs, blocks)
-    return loss
+    return cast(Tensor, _WindowLoss.apply(inputs, outputs, blocks))
 
 
 def _scores(scores: Tensor, weights: Tensor, sign: float) -> tuple[Tensor, Tensor]:
@@ -156,8 +155,7 @@ def _skip_gram(inputs: Tensor, outputs: Tensor, blocks: Blocks) -> tuple[Tensor,
 
 def _summed(gradients: Tensor, ids: Tensor, table: Tensor) -> Tensor:
     """Add the gradient of each word, (B,L,D) of ids (B,L), to its row: (V,D)."""
-    total: Tensor = torch.ops.aten.embedding_dense_backward(gradients, ids, len(table), -1, False)
-    return total
+    return cast(Tensor, torch.ops.aten.embedding_dense_backward(gradients, ids, len(table), -1, False))
 
 
 class CBOW(Network):
@@ -223,8 +221,7 @@ class CBOW(Network):
     def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
         """As `Network.features`: the vector of each word, without its context."""
         refuse_inner_layer(layer, 1, "a network of word vectors")
-        hidden: Tensor = self(ids, token_mask=token_mask, project=False).hidden
-        return hidden
+        return cast(Tensor, self(ids, token_mask=token_mask, project=False).hidden)
 
     def project(self, hidden: Tensor) -> Tensor:
         """The mean of some words' vectors (...,D) -> logits (...,V) of the word between them."""
