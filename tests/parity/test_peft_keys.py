@@ -19,7 +19,7 @@ from failing import fails
 from folders import edited
 from locked import none_left
 from released import saved, theirs
-from test_peft import AUTO, compared, logits
+from test_peft import AUTO, MODULES, compared, logits
 
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]
 
@@ -68,6 +68,10 @@ COMPUTED: dict[str, tuple[str, dict[str, Any]]] = {
     "monteclora_config": ("llama", _LLAMA | {"monteclora_config": peft.MontecloraConfig(num_samples=2)}),
     "velora_config": ("llama", _LLAMA | {"velora_config": peft.VeloraConfig(num_groups=2)}),
 }
+for _name, (_first, _second, *_rest) in MODULES.items():
+    _scale = {"r": 3, "lora_alpha": 5, "rank_pattern": {_first: 2}, "alpha_pattern": {_second: 9}, "lora_dropout": 0.1}
+    _scale |= {"use_rslora": _name == "llama", "fan_in_fan_out": _name.startswith("gpt2")}
+    COMPUTED[f"modules of {_name}"] = (_name, _scale | {"target_modules": [_first, _second, *_rest]})
 WITHOUT_EFFECT: dict[str, Any] = {  # another value in the file of a saved adapter changes nothing
     "auto_mapping": {"base_model_class": "X", "parent_library": "y"},
     "peft_version": "0.1.0",
