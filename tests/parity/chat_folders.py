@@ -141,42 +141,32 @@ ROLE_TOKENS = """\
 {% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}
 """
 
+_SAID = ["<|endoftext|>", "<|im_end|>", "<|im_start|>"]
+_NAMED = [
+    "<BOS_TOKEN>",
+    *(f"<|{name}_TOKEN|>" for name in ("END_OF_TURN", "START_OF_TURN", "USER", "CHATBOT", "SYSTEM")),
+]
 SPECIALS = {
     "headers": (HEADERS, ["<|begin_of_text|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>"]),
     "instructions": (INSTRUCTIONS, ["<s>", "</s>"]),
     "counted": (COUNTED, ["<s>", "</s>", "[INST]", "[/INST]"]),
     "turns": (TURNS, ["<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"]),
-    "thoughts": (THOUGHTS, ["<|endoftext|>", "<|im_end|>", "<|im_start|>"]),
-    "special-thoughts": (THOUGHTS, ["<|endoftext|>", "<|im_end|>", "<|im_start|>", "<think>", "</think>"]),
+    "thoughts": (THOUGHTS, _SAID),
+    "special-thoughts": (THOUGHTS, [*_SAID, "<think>", "</think>"]),
     "dated": (DATED, ["<|end_of_text|>", "<|pad|>", "<|start_of_role|>", "<|end_of_role|>"]),
-    "named-turns": (
-        NAMED_TURNS,
-        ["<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<|START_OF_TURN_TOKEN|>"]
-        + [f"<|{role}_TOKEN|>" for role in ("USER", "CHATBOT", "SYSTEM")],
-    ),
+    "named-turns": (NAMED_TURNS, _NAMED),
     "role-tokens": (ROLE_TOKENS, ["<s>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]),
 }
 """Layout of a conversation -> its template, its special tokens: the first is BOS, the second EOS."""
-PIECES = {  # the kind of tokenizer of each
-    "instructions": "prepended",
-    "counted": "first",
-    "turns": "replaced",
-}
+PIECES = {"instructions": "prepended", "counted": "first", "turns": "replaced"}  # the kind of tokenizer of each
 PLAIN_ADDED = {"thoughts": ["<think>", "</think>", "<tool_response>", "</tool_response>"]}  # added, but not special
-
-
-RENAMED = {
-    "named-turns": {"_TOKEN": "_NAMED"},
-    "role-tokens": {"<|": "<!", "|>": "!>", "<s>": "<!s!>"},
-}  # of templates that join tokens
+# of templates that join tokens
+RENAMED = {"named-turns": {"_TOKEN": "_NAMED"}, "role-tokens": {"<|": "<!", "|>": "!>", "<s>": "<!s!>"}}
 READ = {"special-thoughts": ["<think>", "</think>"]}  # strings that a template looks for, as `'...'`
 
 
 def write_folder(name: str, folder: Path, *, renamed: bool = False) -> Path:
-    """A tokenizer with the template of a layout.
-
-    `renamed`: its special tokens are spelled otherwise, by the tokenizer and where the template writes them.
-    """
+    """A tokenizer with the template of a layout; `renamed`: with other special tokens, there and in the template."""
     template, specials = SPECIALS[name]
     changes = RENAMED.get(name, {text: f"<!{number}!>" for number, text in enumerate(specials)}) if renamed else {}
     backend = _byte_level(specials) if name not in PIECES else _pieces(PIECES[name], specials)
@@ -193,9 +183,8 @@ def write_folder(name: str, folder: Path, *, renamed: bool = False) -> Path:
             row["content"] = new
     specials = [_changed(text, changes) for text in specials]
     made = Tokenizer.from_str(json.dumps(definition))
-    PreTrainedTokenizerFast(
-        tokenizer_object=made, bos_token=specials[0], eos_token=specials[1], chat_template=template
-    ).save_pretrained(folder)
+    ends = {"bos_token": specials[0], "eos_token": specials[1]}
+    PreTrainedTokenizerFast(tokenizer_object=made, chat_template=template, **ends).save_pretrained(folder)
     return folder
 
 
@@ -213,10 +202,8 @@ def _byte_level(specials: list[str]) -> Tokenizer:
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=500, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
-    )
+    options = {"special_tokens": specials, "initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
+    trainer = trainers.BpeTrainer(vocab_size=500, show_progress=False, **options)
     backend.train_from_iterator(TEXTS, trainer)
     return backend
 
@@ -230,11 +217,9 @@ def _pieces(kind: str, specials: list[str]) -> Tokenizer:
     else:
         prepended = [normalizers.Prepend("▁")] if kind == "prepended" else []
         backend.normalizer = normalizers.Sequence([*prepended, replaced])
-    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    backend.decoder = decoders.Sequence(parts)
-    trainer = trainers.BpeTrainer(
-        vocab_size=700, special_tokens=["<unk>", *specials, *BYTES], show_progress=False, max_token_length=8
-    )
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    front = ["<unk>", *specials, *BYTES]
+    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=front, show_progress=False, max_token_length=8)
     backend.train_from_iterator(TEXTS, trainer)
     definition = json.loads(backend.to_str())
     definition["added_tokens"] = [row for row in definition["added_tokens"] if row["content"] not in BYTES]
@@ -242,25 +227,8 @@ def _pieces(kind: str, specials: list[str]) -> Tokenizer:
 
 
 _BLANKS = ("", " ", "  ", "\n", "\n\n", "\t", "\u00a0", "\r\n")
-_MARKS = (
-    '"',
-    "'",
-    "\\",
-    "{{ x }}",
-    "{% for %}",
-    "<",
-    "|>",
-    "&amp;",
-    "ação",
-    "日本語",
-    "🙂",
-    "¿?",
-    "[",
-    "]",
-    "</",
-    "#",
-    "\U000f0041",
-)
+_MARKS = ('"', "'", "\\", "{{ x }}", "{% for %}", "<", "|>", "&amp;", "ação", "日本語", "🙂", "¿?", "[", "]", "</", "#")
+_MARKS += ("\U000f0041",)
 
 
 def conversations(name: str, count: int, seed: int, *, spelling: bool) -> Iterator[list[dict[str, str]]]:

@@ -1,5 +1,7 @@
 """A tiny random `MarianMTModel` and the same network here: the map from their weights to ours, for parity tests."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel
@@ -23,32 +25,18 @@ def marian_pair(
 ) -> tuple[Pair, MarianMTModel]:
     """Both in evaluation mode, float32, with equal weights.
 
-    Marian's sinusoids are all the sines, then all the cosines; ours take turns. So every matrix is taken over with
-    its model dimensions in another order, which changes nothing else: the network is the same one. `spread` is the
-    deviation of the random matrices: the larger, the more an output depends on its source. `ends` is how much
-    longer the vector of </s> is than others, so that outputs end here and there.
+    Marian's sinusoids are all the sines, then all the cosines; ours take turns, so every matrix is taken over with its
+    model dimensions in another order. The larger `spread`, the deviation of the matrices, the more an output depends on
+    its source; `ends` is how much longer the vector of </s> is than others, so that outputs end here and there.
     """
     torch.manual_seed(seed)
-    sides = ("layers", "attention_heads", "ffn_dim")
-    sizes = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in zip(sides, (2, 3, 20))}
-    config = MarianConfig(
-        vocab_size=23,
-        d_model=12,
-        **sizes | {"decoder_layers": 3},
-        activation_function=activation,
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        scale_embedding=True,
-        max_position_embeddings=64,
-        pad_token_id=PAD,
-        eos_token_id=EOS,
-        bos_token_id=0,
-        decoder_start_token_id=PAD,
-        forced_eos_token_id=None,
-        share_encoder_decoder_embeddings=True,
-        tie_word_embeddings=True,
-    )
+    sizes = {"d_model": 12, "encoder_layers": 2, "decoder_layers": 3, "max_position_embeddings": 64}
+    sizes |= {f"{side}_attention_heads": 3 for side in ("encoder", "decoder")}
+    sizes |= {f"{side}_ffn_dim": 20 for side in ("encoder", "decoder")}
+    ids = {"pad_token_id": PAD, "eos_token_id": EOS, "bos_token_id": 0, "decoder_start_token_id": PAD}
+    plain = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), 0.0) | {"forced_eos_token_id": None}
+    one = dict.fromkeys(("scale_embedding", "share_encoder_decoder_embeddings", "tie_word_embeddings"), True)
+    config = MarianConfig(vocab_size=23, activation_function=activation, **sizes, **ids, **plain, **one)
     theirs = MarianMTModel(config).eval()
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():
@@ -57,18 +45,16 @@ def marian_pair(
             if "layer_norm" in name and name.endswith("weight"):
                 parameter.add_(1.0)
         theirs.model.shared.weight[EOS].mul_(ends)
-    network = NetworkConfig(
-        vocab_size=23,
-        d_model=12,
-        d_ff=20,
-        n_heads=3,
-        n_layers=2,
-        n_decoder_layers=3,
-        dropout=0.0,
-        norm="post",
-        feed_forward=FeedForwardConfig(activation=activation),
-        ids=SpecialIds(pad=PAD, eos=EOS, start=PAD),
-    )
+    own: dict[str, Any] = {
+        "d_model": 12,
+        "d_ff": 20,
+        "n_heads": 3,
+        "n_layers": 2,
+        "n_decoder_layers": 3,
+        "dropout": 0.0,
+    }
+    own |= {"feed_forward": FeedForwardConfig(activation=activation), "ids": SpecialIds(pad=PAD, eos=EOS, start=PAD)}
+    network = NetworkConfig(vocab_size=23, norm="post", **own)
     ours = Pair(network).eval()
     ours.order = torch.arange(12).view(2, 6).t().flatten()  # our dimension 2i is their sine i, 2i + 1 their cosine i
     _copy(ours, theirs)

@@ -1,10 +1,8 @@
-"""Folders as they were published: old names of norms, tensors that later versions leave out, halves, variants, shards.
-
-`save_pretrained` writes today's form of all of them; these writers turn a folder of it back.
-"""
+"""Folders as they were published: `save_pretrained` writes today's form of a folder; these writers turn it back."""
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,8 +26,9 @@ def _positions(tensors: Tensors) -> Tensors:
     return tensors | {table.replace("word_embeddings.weight", "position_ids"): torch.arange(20)[None]}
 
 
-def _second(tensors: Tensors, bias: str, matrix: str) -> Tensors:
+def _second(bias: str, matrix: str, tensors: Tensors) -> Tensors:
     """The output matrix and its second bias, which old files held although they repeat others."""
+    tensors = _positions(tensors)
     if bias not in tensors:
         return tensors
     end = ("word_embeddings.weight", "tok_embeddings.weight")
@@ -45,8 +44,7 @@ def _bert(tensors: Tensors) -> Tensors:
     )
 
 
-def _roberta(tensors: Tensors) -> Tensors:
-    return _second(_positions(tensors), "lm_head.bias", "lm_head.decoder.weight")
+_roberta = partial(_second, "lm_head.bias", "lm_head.decoder.weight")
 
 
 def _distilbert(tensors: Tensors) -> Tensors:
@@ -54,10 +52,6 @@ def _distilbert(tensors: Tensors) -> Tensors:
     if "vocab_projector.bias" in tensors:
         tensors = {"vocab_projector.weight": tensors[_ends(tensors, "word_embeddings.weight")].clone()} | tensors
     return tensors
-
-
-def _albert(tensors: Tensors) -> Tensors:
-    return _second(_positions(tensors), "predictions.bias", "predictions.decoder.weight")
 
 
 def _deberta(tensors: Tensors) -> Tensors:
@@ -114,36 +108,24 @@ def _m2m_100(tensors: Tensors) -> Tensors:
     return _marian(tensors) | made
 
 
-def _same(tensors: Tensors) -> Tensors:
-    return tensors
-
-
 NAMES: dict[str, Callable[[Tensors], Tensors]] = {  # model_type -> their tensors by the names of published files
-    "bert": _bert,
-    "roberta": _roberta,
-    "xlm-roberta": _roberta,
-    "camembert": _roberta,
-    "electra": _bert,
+    **dict.fromkeys(("bert", "electra"), _bert),
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet"), _roberta),
     "distilbert": _distilbert,
-    "albert": _albert,
-    "mpnet": _roberta,
+    "albert": partial(_second, "predictions.bias", "predictions.decoder.weight"),
     "deberta-v2": _deberta,
-    "modernbert": _same,
-    "openai-gpt": _gpt,
-    "gpt2": _gpt,
+    "modernbert": dict,
+    **dict.fromkeys(("openai-gpt", "gpt2"), _gpt),
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma"), _llama),
-    "t5": _t5,
-    "mt5": _t5,
-    "bart": _bart,
-    "mbart": _bart,
-    "marian": _marian,
-    "pegasus": _marian,
+    **dict.fromkeys(("t5", "mt5"), _t5),
+    **dict.fromkeys(("bart", "mbart"), _bart),
+    **dict.fromkeys(("marian", "pegasus"), _marian),
     "m2m_100": _m2m_100,
 }
 
 
-def _single(folder: Path, tensors: Tensors) -> None:
-    save_file(tensors, folder / SINGLE, {"format": "pt"})
+def _single(folder: Path, tensors: Tensors, file: str = SINGLE) -> None:
+    save_file(tensors, folder / file, {"format": "pt"})
 
 
 def _shards(folder: Path, tensors: Tensors, variant: str = "") -> None:
@@ -151,7 +133,7 @@ def _shards(folder: Path, tensors: Tensors, variant: str = "") -> None:
     table, names = {}, sorted(tensors)
     for number, part in enumerate((names[::2], names[1::2]), 1):
         file = f"model{variant}-{number:05d}-of-00002.safetensors"
-        save_file({name: tensors[name] for name in part}, folder / file, {"format": "pt"})
+        _single(folder, {name: tensors[name] for name in part}, file)
         table |= dict.fromkeys(part, file)
     index = json.dumps({"metadata": {}, "weight_map": table})
     (folder / f"model.safetensors.index{variant}.json").write_text(index)
@@ -161,24 +143,12 @@ def _half(tensors: Tensors) -> Tensors:
     return {name: value.half() if value.is_floating_point() else value for name, value in tensors.items()}
 
 
-def _variant(folder: Path, tensors: Tensors) -> None:
-    save_file(_half(tensors), folder / "model.fp16.safetensors", {"format": "pt"})
-
-
-def _sharded_variant(folder: Path, tensors: Tensors) -> None:
-    _shards(folder, _half(tensors), ".fp16")
-
-
-def _older(folder: Path, tensors: Tensors) -> None:
-    torch.save(tensors, folder / "pytorch_model.bin")
-
-
 FORMS: dict[str, Callable[[Path, Tensors], None]] = {  # how the tensors lie in the folder
     "one file": _single,
     "shards": _shards,
-    "fp16 alone": _variant,
-    "fp16 shards alone": _sharded_variant,
-    "pickled": _older,
+    "fp16 alone": lambda folder, tensors: _single(folder, _half(tensors), "model.fp16.safetensors"),
+    "fp16 shards alone": lambda folder, tensors: _shards(folder, _half(tensors), ".fp16"),
+    "pickled": lambda folder, tensors: torch.save(tensors, folder / "pytorch_model.bin"),
 }
 
 

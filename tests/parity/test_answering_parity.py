@@ -118,7 +118,9 @@ def test_g3_windows_labels_losses_and_answers_of_a_plain_loop(tmp_path: Path, mo
     updates = []
     for rows in plan:
         first, last = zip(*(labels[row] for row in rows))
-        update = {name: [windows[name][row] for row in rows] for name in ("input_ids", "token_type_ids")}
+        update: dict[str, Any] = {
+            name: [windows[name][row] for row in rows] for name in ("input_ids", "token_type_ids")
+        }
         update |= {"start_positions": first, "end_positions": last}
         updates.append({name: torch.tensor(value) for name, value in update.items()})
     theirs = their_loop(network, updates, 3e-3)

@@ -1,7 +1,6 @@
 """Each key of `config.json`, changed in turn in a small folder of each family, beside transformers.
 
-Where both load the folder the outputs are the same, or the load report names the key; a value that is not built here is
-refused by a sentence.
+The outputs are the same, or the load report names the key, or a sentence refuses the value.
 """
 
 import json
@@ -11,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 
 import atento
 from atento.base.errors import AtentoError

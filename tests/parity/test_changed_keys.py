@@ -23,7 +23,7 @@ from atento.config.tables.released_keys import FILES
 from atento.tasks.classification import classifications
 from atento.text.tokenizer import Tokenizer
 from released_folders import TEXTS, _byte_level, _wordpiece
-from test_tokenizer_families import FAIRSEQ, modernbert, mpnet, unigram
+from test_tokenizer_families import FAIRSEQ, FAMILIES, modernbert, unigram
 
 pytestmark = pytest.mark.parity
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
@@ -55,22 +55,19 @@ class Layout:
 CASED: dict[str, Any] = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
 CASED |= {"strip_accents": False, "lowercase": False}
 LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
-ALBERT, CAMEMBERT = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>"]
+CAMEMBERT = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>"]
+PLAIN = ("distilbert", "mpnet", "modernbert")
 LAYOUTS = {
+    **{name: Layout(FAMILIES[name], name) for name in (*PLAIN, "qwen2", "albert", "mbart", "pegasus")},
     "bert": Layout(lambda: hf.BertTokenizer(vocab=_wordpiece().get_vocab()), "bert"),
     "bert, generic class": Layout(modernbert, "bert"),
     "bert, other rules": Layout(
         lambda: hf.BertTokenizer(vocab=_wordpiece().get_vocab()), "bert", {"normalizer": CASED, "post_processor": None}
     ),
     "bert, generic class, other rules": Layout(modernbert, "bert", {"normalizer": CASED, "post_processor": None}),
-    "distilbert": Layout(lambda: hf.DistilBertTokenizer(vocab=_wordpiece().get_vocab()), "distilbert"),
-    "mpnet": Layout(mpnet, "mpnet"),
-    "modernbert": Layout(modernbert, "modernbert"),
     "roberta": Layout(lambda: hf.RobertaTokenizer(**_byte_level([*FAIRSEQ, "<mask>"])), "roberta"),
     "bart": Layout(lambda: hf.BartTokenizer(**_byte_level([*FAIRSEQ, "<mask>"])), "bart"),
     "gpt2": Layout(lambda: hf.GPT2Tokenizer(**_byte_level(["<|endoftext|>"])), "gpt2"),
-    "qwen2": Layout(lambda: hf.Qwen2Tokenizer(**_byte_level(["<|endoftext|>"])), "qwen2"),
-    "albert": Layout(lambda: hf.AlbertTokenizer(vocab=unigram(ALBERT)), "albert"),
     "deberta-v2": Layout(
         lambda: hf.DebertaV2Tokenizer(vocab=unigram(["[PAD]", "[CLS]", "[SEP]", "[UNK]"]), unk_id=3), "deberta-v2"
     ),
@@ -79,12 +76,8 @@ LAYOUTS = {
         lambda: hf.CamembertTokenizer(vocab=[*unigram([*CAMEMBERT, "<unk>NOTUSED"]), ("<mask>", 0.0)]), "camembert"
     ),
     "t5": Layout(lambda: hf.T5Tokenizer(vocab=unigram(["<pad>", "</s>", "<unk>"]), extra_ids=5), "t5"),
-    "mbart": Layout(lambda: hf.MBartTokenizer(vocab=unigram(FAIRSEQ), src_lang="en_XX"), "mbart"),
     "mbart50": Layout(lambda: hf.MBart50Tokenizer(vocab=unigram(["<unk>", "<s>", "</s>"]), src_lang="en_XX"), "mbart"),
     "nllb": Layout(lambda: hf.NllbTokenizer(**_byte_level(FAIRSEQ), src_lang="eng_Latn"), "m2m_100"),
-    "pegasus": Layout(
-        lambda: hf.PegasusTokenizer(vocab=unigram(["<pad>", "</s>", "<mask_1>", "<mask_2>", "<unk>"])), "pegasus"
-    ),
     "llama": Layout(lambda: hf.LlamaTokenizer(**_bytes_of_bpe()), "llama"),
     "llama, ByteLevel alone": Layout(lambda: hf.LlamaTokenizer(**_bytes_of_bpe()), "llama", {"post_processor": LEVEL}),
     "gemma": Layout(lambda: hf.GemmaTokenizer(**_bytes_of_bpe()), "gemma"),

@@ -1,7 +1,4 @@
-"""Keys of released files: each has a row, and one that a file leaves out has the default of the class of transformers.
-
-The tables are those of the locked version; with another one installed, a difference is a warning.
-"""
+"""Keys of released files: each has a row, and one that a file leaves out the default of the class of transformers."""
 
 import dataclasses
 import json
@@ -9,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers as hf
 
 import atento
 from atento.base.errors import ModelError
@@ -16,11 +14,8 @@ from atento.config.sections.network_parts import by_key
 from atento.config.tables.released_keys import FILES
 from atento.released import FAMILIES
 from atento.released.read_layout import ReadKeys, class_defaults
-
-pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
-
-import transformers as hf
-
+from failing import fails
+from folders import edited
 from locked import none_left
 from released import CASES, saved, theirs
 from test_families import compare
@@ -78,33 +73,24 @@ def test_every_setting_of_generation_has_a_row() -> None:
 
 def test_keys_of_the_other_files_are_named_in_the_load_report(tmp_path: Path) -> None:
     folder = saved(theirs("bert"), tmp_path)
-    written = {"cls_token": "[CLS]", "truncation_side": "left", "newest": 1}
-    (folder / "tokenizer_config.json").write_text(json.dumps(written))
-    (folder / "special_tokens_map.json").write_text(json.dumps({"pad_token": "[PAD]", "other_token": "[X]"}))
-    unread = ["special_tokens_map.json: other_token"]
-    unread += ["tokenizer_config.json: newest"]
+    edited(folder / "tokenizer_config.json", cls_token="[CLS]", truncation_side="left", newest=1)
+    edited(folder / "special_tokens_map.json", pad_token="[PAD]", other_token="[X]")
+    unread = ["special_tokens_map.json: other_token", "tokenizer_config.json: newest"]
     report = atento.load(folder).load_report
-    assert report is not None
-    assert report.unread == unread
+    assert report is not None and report.unread == unread
     assert f"2 keys of the folder's files not read ({', '.join(unread)})" in str(report)
 
 
-def _first_cases() -> list[str]:
-    """A case of each family."""
-    return list({case[1].model_type: name for name, case in reversed(CASES.items())}.values())
-
-
-@pytest.mark.parametrize("case", _first_cases())
+@pytest.mark.parametrize("case", {case[1].model_type: name for name, case in reversed(CASES.items())}.values())
 def test_a_file_of_keys_that_differ_is_the_same_model(case: str, tmp_path: Path, monkeypatch: Any) -> None:
     """With all keys, those that `to_diff_dict` writes, and sizes and ids alone, beside theirs of the same file."""
     make, config = CASES[case]
     defaults = class_defaults(config.model_type)
-    plain = {
-        key: defaults[key]
-        for key, value in config.to_dict().items()
-        if defaults.get(key) is not None and (isinstance(value, bool | float | str) and "token_id" not in key)
-    }
-    plain = {key: value for key, value in plain.items() if not key.endswith(("dropout", "pdrop", "prob", "rate"))}
+    plain = {}  # keys that may have the default of the class
+    for key, value in config.to_dict().items():
+        free = "token_id" not in key and not key.endswith(("dropout", "pdrop", "prob", "rate"))
+        if free and defaults.get(key) is not None and isinstance(value, bool | float | str):
+            plain[key] = defaults[key]
     changed = type(config)(**config.to_dict() | plain)
     monkeypatch.setitem(CASES, case, (make, changed))
     network = theirs(case)
@@ -122,7 +108,5 @@ def test_a_file_of_keys_that_differ_is_the_same_model(case: str, tmp_path: Path,
 
 def test_a_regression_of_several_numbers_is_refused_by_name(tmp_path: Path) -> None:
     folder = saved(theirs("bert classification"), tmp_path)
-    data = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(data | {"problem_type": "regression"}))
-    with pytest.raises(ModelError, match="`problem_type` regression with 3 labels is not built here"):
-        atento.load(folder)
+    edited(folder / "config.json", problem_type="regression")
+    fails(ModelError, "`problem_type` regression with 3 labels is not built here", atento.load, folder)

@@ -43,7 +43,7 @@ def as_tsv(path: Path, records: Sequence[tuple[str, str]]) -> None:
 def tiny_bert(folder: Path, texts: Sequence[str]) -> Path:
     """A BERT with a classifier and its tokenizer, as transformers makes and saves them."""
     words = sorted({word for text in texts for word in re.findall(r"\w+|[^\w\s]", text.lower())})
-    more = {"max_position_embeddings": 48, "id2label": dict(enumerate(LABELS))}
+    more: dict[str, Any] = {"max_position_embeddings": 48, "id2label": dict(enumerate(LABELS))}
     return write_bert(folder, "SequenceClassification", words, strip_accents=None, **more)
 
 

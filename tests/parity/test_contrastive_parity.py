@@ -84,16 +84,16 @@ def features(peer: Any, records: Sequence[tuple[Any, ...]]) -> list[dict[str, to
 
 
 CASES: dict[str, tuple[list[Any], Any, Any]] = {
-    "pairs": (PAIRS, "multiple-negatives", lambda peer: their_losses.MultipleNegativesRankingLoss(peer)),
-    "triples": (TRIPLES, "multiple-negatives", lambda peer: their_losses.MultipleNegativesRankingLoss(peer)),
+    "pairs": (PAIRS, "multiple-negatives", their_losses.MultipleNegativesRankingLoss),
+    "triples": (TRIPLES, "multiple-negatives", their_losses.MultipleNegativesRankingLoss),
     "symmetric": (
         PAIRS,
         {"kind": "multiple-negatives", "symmetric": True, "scale": 7.0},
         lambda peer: their_losses.MultipleNegativesSymmetricRankingLoss(peer, scale=7.0),
     ),
-    "scored": (SCORED, "cosine", lambda peer: their_losses.CosineSimilarityLoss(peer)),
-    "ordered": (SCORED + SCORED[1:3], "cosent", lambda peer: their_losses.CoSENTLoss(peer)),
-    "triplets": (TRIPLES, "triplet", lambda peer: their_losses.TripletLoss(peer)),
+    "scored": (SCORED, "cosine", their_losses.CosineSimilarityLoss),
+    "ordered": (SCORED + SCORED[1:3], "cosent", their_losses.CoSENTLoss),
+    "triplets": (TRIPLES, "triplet", their_losses.TripletLoss),
     "triplets by cosine": (
         TRIPLES,
         {"kind": "triplet", "distance": "cosine", "margin": 0.3},

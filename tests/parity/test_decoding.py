@@ -7,7 +7,7 @@ from transformers import MarianMTModel
 
 from atento.decoding import Beam, Greedy, generate
 from marian import EOS, PAD, Pair, marian_pair
-from test_decoding_parity import until_end
+from test_decoding_parity import same_n_best, until_end
 
 pytestmark = pytest.mark.parity
 LIMIT = 16
@@ -82,26 +82,11 @@ def test_h1_h12_greedy_writes_the_same_tokens(pairs: list[tuple[Pair, MarianMTMo
 def test_h6_h8_h9_beam_finds_the_same_n_best(
     pairs: list[tuple[Pair, MarianMTModel]], which: int, width: int, penalty: float, least: int
 ) -> None:
-    """Tokens, order and scores, of every sentence whose search ended by itself.
-
-    Theirs with `early_stopping=True` is our rule "fixed", with the same score: the end is counted in the length. The
-    two differ at the length limit alone: theirs lets outputs that were cut off compete with finished ones by score,
-    ours lets them fill up behind. There the outputs that both call finished must still be the same ones.
-    """
+    """Tokens, order and scores; theirs with `early_stopping=True` is our rule "fixed": the end counts in the length."""
     ours, theirs = pairs[which]
     source, real = sources()
     tokens, scores = theirs_generate(theirs, width, penalty, width, least)
     assert scores is not None
-    found = generate(
-        ours, source, Beam(width, penalty, width), max_new_tokens=LIMIT, min_new_tokens=least, token_mask=real
-    )
-    compared = 0
-    for row, hypotheses in enumerate(found):
-        expected = [until_end(ids, EOS) for ids in tokens[row * width : (row + 1) * width].tolist()]
-        values = scores[row * width : (row + 1) * width].tolist()
-        ended = [(ids, value) for (ids, finished), value in zip(expected, values) if finished]
-        mine = hypotheses if len(ended) == width else [h for h in hypotheses if h.finished][: len(ended)]
-        compared += len(ended) == width
-        assert [h.ids for h in mine] == [ids for ids, _ in ended] and all(h.finished for h in mine)
-        assert [h.score for h in mine] == pytest.approx([value for _, value in ended], abs=1e-5)
-    assert compared >= 3
+    limits = {"max_new_tokens": LIMIT, "min_new_tokens": least}
+    found = generate(ours, source, Beam(width, penalty, width), **limits, token_mask=real)
+    assert same_n_best(found, tokens.tolist(), scores.tolist(), width, EOS)[1] >= 3

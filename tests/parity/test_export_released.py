@@ -1,15 +1,12 @@
-"""Released models read here and written again: stock entry points on text, from either folder, give what we give (W3).
+"""Released models read here and written again: stock entry points on text, from either folder, give what we give."""
 
-Their card and licence are kept. Where the layout cannot say what a tokenizer is, saving is refused.
-"""
-
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import atento
 from atento.base.errors import CapabilityError
@@ -17,13 +14,8 @@ from atento.config import presets
 from atento.config.sections.network import network_to_dict
 from atento.model import Model
 from atento.networks import build_network
-
-pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
-pytest.importorskip("sentencepiece", reason="sentencepiece is not installed (extra spm)")
-pytest.importorskip("google.protobuf", reason="protobuf, with which transformers reads .model files, is not installed")
-
-import transformers
-
+from failing import fails
+from folders import edited, ids_of
 from released_folders import RELEASED, TEXTS, write_released
 
 pytestmark = [
@@ -51,13 +43,12 @@ def stock(folder: Path) -> Any:
 
 def test_w3_the_same_ids_from_their_folder_ours_and_us(both: Both) -> None:
     name, folder, model, out = both
-    assert model.tokenizer is not None
-    ids = [model.tokenizer.with_specials(model.tokenizer.encode(text))[0] for text in PLAIN]
+    ids = [ids_of(model, text) for text in PLAIN]
     assert stock(out)(PLAIN)["input_ids"] == ids
     theirs = [i for i, text in enumerate(PLAIN) if name != "llama" or not text.startswith(" ")]  # there it loses one
     assert stock(folder)([PLAIN[i] for i in theirs])["input_ids"] == [ids[i] for i in theirs]
-    again = atento.load(out).tokenizer
-    assert again is not None and [again.with_specials(again.encode(text))[0] for text in PLAIN] == ids
+    again = atento.load(out)
+    assert [ids_of(again, text) for text in PLAIN] == ids
 
 
 def test_w3_stock_entry_points_on_our_folder(both: Both) -> None:
@@ -125,8 +116,9 @@ def test_w3_a_tokenizer_that_the_layout_cannot_say_is_refused(tmp_path: Path) ->
     ids = dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)
     config = presets.gpt2(vocab_size=tokens.vocab_size, d_model=16, d_ff=24, n_heads=2, n_layers=1, max_len=32, ids=ids)
     about = {"task": "language-modeling", "name": "x", "network": network_to_dict(config)}
-    with pytest.raises(CapabilityError, match=r"Marian's tokenizer is read beside a network of Marian only: .*gpt2"):
-        Model(build_network(config).eval(), tokens, about, None).save(tmp_path / "out", layout="huggingface")
+    model = Model(build_network(config).eval(), tokens, about, None)
+    said = r"Marian's tokenizer is read beside a network of Marian only: .*gpt2"
+    fails(CapabilityError, said, model.save, tmp_path / "out", layout="huggingface")
     assert not (tmp_path / "out").exists()
 
 
@@ -134,11 +126,10 @@ def test_decoding_keys_of_older_folders_are_kept(tmp_path: Path) -> None:
     """Before `generation_config.json` they stood in `config.json`; a folder that has the file keeps it as it is."""
     folder = write_released("bart", tmp_path / "theirs")
     (folder / "generation_config.json").unlink()
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps(config | {"no_repeat_ngram_size": 3, "num_beams": 4}))
+    edited(folder / "config.json", no_repeat_ngram_size=3, num_beams=4)
     out = atento.load(folder).save(tmp_path / "ours", layout="huggingface")
     said = transformers.GenerationConfig.from_pretrained(out)
     assert (said.no_repeat_ngram_size, said.num_beams, said.decoder_start_token_id) == (3, 4, 2)
-    (folder / "generation_config.json").write_text(json.dumps({"num_beams": 7, "eos_token_id": 2}))
+    edited(folder / "generation_config.json", num_beams=7, eos_token_id=2)
     out = atento.load(folder).save(tmp_path / "again", layout="huggingface")
     assert transformers.GenerationConfig.from_pretrained(out).num_beams == 7

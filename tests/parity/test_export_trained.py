@@ -1,8 +1,4 @@
-"""Models trained here, in the Hugging Face layout: stock entry points on text give what we give; so does our reload.
-
-`AutoTokenizer`, `pipeline`, `generate` and `SentenceTransformer` read nothing but the folder (W3). Weights are random
-and large, so that outputs differ from text to text; recipe, network and tokenizer are those of a run.
-"""
+"""Models trained here, in the Hugging Face layout: stock entry points on text give what we give; so does our reload."""
 
 import json
 import warnings
@@ -14,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import atento
 from atento.base.errors import AtentoWarning, CapabilityError
@@ -28,8 +25,10 @@ from atento.runs.model_config import model_config
 from atento.runs.prepare import network_for, read_data
 from atento.text import Tokenizer, train_tokenizer
 from atento_world import write
+from failing import fails
+from folders import ids_of
+from released_folders import randomised as randomised_matrices
 
-transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytestmark = [
     pytest.mark.parity,
     pytest.mark.filterwarnings("ignore:.*max_length.*"),
@@ -88,9 +87,7 @@ def made(name: str, folder: Path, kind: str = "bpe", **decoding: Any) -> Model:
 def randomised(network: Any, tokens: Tokenizer, seed: int) -> Any:
     """Large random matrices; special tokens and broken letters are not written, and outputs end here and there."""
     torch.manual_seed(seed)
-    for parameter in network.parameters():
-        if parameter.dim() > 1:
-            parameter.normal_(std=0.5)
+    randomised_matrices(network)
     hidden = [tokens.token_id(f"<0x{i:02X}>") or 0 for i in range(256)]
     for key, table in network.named_parameters():
         if key in ("embedding.weight", "target_embedding.weight", "heads.vocabulary.output.weight"):
@@ -120,6 +117,10 @@ def stock(folder: Path) -> Any:
     return transformers.AutoTokenizer.from_pretrained(folder)
 
 
+def refused(model: Model, out: Path, message: str) -> None:
+    fails(CapabilityError, message, model.save, out, layout="huggingface")
+
+
 def rows(model: Model, texts: list[str]) -> list[list[int]]:
     """The texts as the model reads them, by hand."""
     task, tokens = model.config["task"], model.tokenizer
@@ -132,13 +133,13 @@ def rows(model: Model, texts: list[str]) -> list[list[int]]:
 def test_w3_auto_tokenizer_gives_our_ids_with_our_special_tokens(saved: Saved) -> None:
     model, folder = saved
     peer, texts = stock(folder), [*TEXTS, *LEARNED[:40]]
-    assert peer(texts)["input_ids"] == rows(model, texts)
-    assert peer(texts, add_special_tokens=False)["input_ids"] == [model.tokenizer.encode(t) for t in texts]  # type: ignore[union-attr]
     ids = rows(model, texts)
+    assert peer(texts)["input_ids"] == ids
+    assert peer(texts, add_special_tokens=False)["input_ids"] == [model.tokenizer.encode(t) for t in texts]  # type: ignore[union-attr]
     assert peer.batch_decode(ids, skip_special_tokens=True) == [model.tokenizer.decode(row) for row in ids]  # type: ignore[union-attr]
     again = atento.load(folder)
     assert again.tokenizer is not None and model.tokenizer is not None
-    assert [again.tokenizer.with_specials(again.tokenizer.encode(text))[0] for text in texts] == ids
+    assert [ids_of(again, text) for text in texts] == ids
     first, second = (model.tokenizer.encode(text) for text in ("o gato", "a gata"))
     given = peer("o gato", "a gata", return_token_type_ids=True)
     segments = given["token_type_ids"] if "token_type_ids" in peer.model_input_names else [0] * len(given["input_ids"])
@@ -243,8 +244,7 @@ def test_w3_sentence_transformers_encodes_as_we_embed(name: str, tmp_path: Path)
     plain = model.save(tmp_path / "plain", layout="huggingface")
     model.config["embedding"] = {"pooling": "max", "normalize": True, "max_len": 20}
     pooled = model.save(tmp_path / "pooled", layout="huggingface")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         for folder, options in ((plain, {"pooling": "mean", "normalize": False, "max_len": None}), (pooled, {})):
             found = library.SentenceTransformer(str(folder), device="cpu").encode(texts)
             np.testing.assert_allclose(found, model.embed(texts, **options), atol=1e-5)
@@ -260,8 +260,7 @@ def test_w3_every_kind_of_tokenizer_or_a_refusal(kind: str, tmp_path: Path) -> N
     assert stock(folder)([*TEXTS, *LEARNED[:40]])["input_ids"] == rows(reader, [*TEXTS, *LEARNED[:40]])
     writer = made("gpt2", tmp_path, kind)
     if kind in ("word", "wordpiece"):
-        with pytest.raises(CapabilityError, match=f"cannot express where a {kind} tokenizer puts spaces"):
-            writer.save(tmp_path / "writer", layout="huggingface")
+        refused(writer, tmp_path / "writer", f"cannot express where a {kind} tokenizer puts spaces")
         assert not (tmp_path / "writer").exists()
         return
     peer = stock(writer.save(tmp_path / "writer", layout="huggingface"))
@@ -274,15 +273,13 @@ def test_w3_every_kind_of_tokenizer_or_a_refusal(kind: str, tmp_path: Path) -> N
 def test_word_vectors_are_refused_for_their_network_not_for_their_tokenizer(tmp_path: Path) -> None:
     made = {"task": "cbow", "data": {"train": {"world": "train", "count": 20}}, "training": {"steps": 2}}
     model = atento.load(atento.train(made, out=tmp_path / "run", threads=1).folder)
-    with pytest.raises(CapabilityError, match="only networks of a released family"):
-        model.save(tmp_path / "out", layout="huggingface")
+    refused(model, tmp_path / "out", "only networks of a released family")
 
 
 def test_w3_what_sentence_transformers_cannot_say_is_refused(tmp_path: Path) -> None:
     model = made("bert-tiny", tmp_path)
     model.config["embedding"] = {"layer": 0}
-    with pytest.raises(CapabilityError, match="pools the last layer only: got layer 0"):
-        model.save(tmp_path / "out", layout="huggingface")
+    refused(model, tmp_path / "out", "pools the last layer only: got layer 0")
 
 
 NOT_FOLLOWED: list[tuple[str, dict[str, Any], list[str]]] = [
@@ -330,8 +327,7 @@ def test_a_decoder_that_reads_prompts_in_both_directions_is_refused(tmp_path: Pa
     """Theirs would read them causally; one that was trained both ways does so too."""
     model = made("gpt2", tmp_path)
     model.config |= {"task": "prefix-language-modeling", "objectives": ["prefix"]}
-    with pytest.raises(CapabilityError, match="no decoder that reads a prompt in both directions"):
-        model.save(tmp_path / "out", layout="huggingface")
+    refused(model, tmp_path / "out", "no decoder that reads a prompt in both directions")
     model.config["objectives"] = ["prefix", "causal"]
     model.save(tmp_path / "out", layout="huggingface")
 
@@ -352,8 +348,7 @@ def test_an_encoder_with_a_head_of_span_boundaries_is_exported_without_it(tmp_pa
 
 def test_long_texts_are_cut_in_transformers_where_they_are_here(tmp_path: Path) -> None:
     """And what has no place there is said: windows, and the temperature of the probabilities."""
-    data = {key: {"world": "train", "count": 60, "labels": "tense"} for key in ("train", "valid")}
-    model, folder = fine_tuned("bert-tiny", tmp_path, {"task": "classification", "data": {**data, "max_len": 12}})
+    model, folder = fine_tuned("bert-tiny", tmp_path, "classification", {"labels": "tense"}, max_len=12)
     peer = transformers.pipeline("text-classification", model=str(folder), truncation=True)
     text = " ".join(LEARNED[:6])
     with pytest.warns(UserWarning, match="cut to 12 tokens"):
@@ -365,21 +360,29 @@ def test_long_texts_are_cut_in_transformers_where_they_are_here(tmp_path: Path) 
         model.save(tmp_path / "again", layout="huggingface")
 
 
-def fine_tuned(name: str, folder: Path, recipe: dict[str, Any]) -> tuple[Model, Path]:
-    """A model trained by a few updates from that translator, and its folder in the Hugging Face layout."""
+def fine_tuned(
+    name: str, folder: Path, task: str, source: dict[str, str], network: dict[str, Any] | None = None, **data: Any
+) -> tuple[Model, Path]:
+    """A model trained by a few updates from that one, on those labels; its folder in the Hugging Face layout."""
     init = made(name, folder).save(folder / "init", layout="huggingface")
     training = {"steps": 4, "batch_tokens": 32, "learning_rate": 1e-2, "validate_every": 4, "checkpoint_every": 4}
-    given = {**recipe, "init": str(init), "training": {**training, "precision": "float32"}}
+    given = {"task": task, "init": str(init), "training": training | {"precision": "float32"}, "network": network or {}}
+    given["data"] = {key: {"world": "train", "count": 60, **source} for key in ("train", "valid")} | data
     model = atento.load(atento.train(given, out=folder / "run", threads=1).folder)
     return model, model.save(folder / "out", layout="huggingface")
+
+
+def read_again(model: Model, ids: torch.Tensor) -> torch.Tensor:
+    """What the head reads of the decoder, which reads the text again."""
+    target = torch.cat([torch.tensor([[model.network.config.start_id]]), ids[:, :-1]], dim=1)
+    (head,) = model.network.config.heads
+    return model.network.read(head.name, model.network(ids, target, project=False))  # type: ignore[operator, no-any-return]
 
 
 @pytest.mark.parametrize("name", ["t5-small", "mt5-small"])
 def test_g2_w3_a_tagger_made_of_t5_is_its_encoder_in_their_class(name: str, tmp_path: Path) -> None:
     """The decoder, which tags nothing, is left out; the tags are theirs on our ids, and those of our reload."""
-    source = {"labels": "pos", "text": "pt"}
-    data = {key: {"world": "train", "count": 60, **source} for key in ("train", "valid")}
-    model, folder = fine_tuned(name, tmp_path, {"task": "tagging", "data": {**data, "max_len": 40}})
+    model, folder = fine_tuned(name, tmp_path, "tagging", {"labels": "pos", "text": "pt"}, max_len=40)
     (head,) = model.network.config.heads
     peer = transformers.AutoModelForTokenClassification.from_pretrained(folder).eval()
     assert type(peer).__name__ == {"t5": "T5", "mt5": "MT5"}[name.split("-")[0]] + "ForTokenClassification"
@@ -399,9 +402,7 @@ def test_g2_w3_a_tagger_made_of_t5_is_its_encoder_in_their_class(name: str, tmp_
 def test_g3_w3_bart_answers_by_its_decoder_as_their_class(tmp_path: Path) -> None:
     """A new head for answers stands where BART's class has it; answers are those of our reload, scores theirs."""
     source = {"labels": "answers", "text": "pt"}
-    data = {key: {"world": "train", "count": 60, **source} for key in ("train", "valid")}
-    task = {"task": "question-answering", "data": {**data, "max_len": 48, "stride": 16}}
-    model, folder = fine_tuned("bart-base", tmp_path, task)
+    model, folder = fine_tuned("bart-base", tmp_path, "question-answering", source, max_len=48, stride=16)
     (head,) = model.network.config.heads
     assert head.side == "both"
     peer = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
@@ -415,31 +416,20 @@ def test_g3_w3_bart_answers_by_its_decoder_as_their_class(tmp_path: Path) -> Non
     assert again.config["answering"]["stride"] == 16 and again.network.config.ids == model.network.config.ids
     ids = torch.tensor([stock(folder)(questions[0], contexts[0])["input_ids"]])
     with torch.no_grad():
-        wanted = peer(input_ids=ids)
-        target = torch.cat([torch.tensor([[model.network.config.start_id]]), ids[:, :-1]], dim=1)
-        found = model.network.read(head.name, model.network(ids, target, project=False))  # type: ignore[operator]
+        wanted, found = peer(input_ids=ids), read_again(model, ids)
     torch.testing.assert_close(found, torch.stack([wanted.start_logits, wanted.end_logits], -1), atol=2e-4, rtol=2e-4)
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
 def test_g1_w3_t5_classifies_by_its_decoder_as_their_class_where_a_recipe_says_so(kind: str, tmp_path: Path) -> None:
-    source = {"world": "train", "count": 60, "labels": {"classification": "tense", "regression": "similarity"}[kind]}
+    source = {"labels": {"classification": "tense", "regression": "similarity"}[kind], "text": "pt"}
     names = {"labels": ["future", "past", "present"]} if kind == "classification" else {}
-    head = {"kind": kind, **names, "pooling": "last", "hidden": True, "side": "both"}
-    task = {
-        "task": kind,
-        "data": {"train": source | {"text": "pt"}, "valid": source | {"text": "pt"}, "max_len": 64},
-        "network": {"architecture": "encoder-decoder", "heads": [head]},
-    }
-    model, folder = fine_tuned("t5-small", tmp_path, task)
-    (made_head,) = model.network.config.heads
+    network: dict[str, Any] = {"architecture": "encoder-decoder"}
+    network |= {"heads": [{"kind": kind, **names, "pooling": "last", "hidden": True, "side": "both"}]}
+    model, folder = fine_tuned("t5-small", tmp_path, kind, source, network, max_len=64)
     peer = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     assert type(peer).__name__ == "T5ForSequenceClassification"
-    again = atento.load(folder)
-    for ids in rows(again, LEARNED[:8]):
-        given = torch.tensor([ids])
-        target = torch.cat([torch.tensor([[model.network.config.start_id]]), given[:, :-1]], dim=1)
+    for ids in rows(atento.load(folder), LEARNED[:8]):
         with torch.no_grad():
-            wanted = peer(input_ids=given).logits
-            found = model.network.read(made_head.name, model.network(given, target, project=False))  # type: ignore[operator]
+            wanted, found = peer(input_ids=torch.tensor([ids])).logits, read_again(model, torch.tensor([ids]))
         torch.testing.assert_close(found, wanted, atol=2e-4, rtol=2e-4)

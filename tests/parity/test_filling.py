@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,12 +13,15 @@ from typer.testing import CliRunner
 
 import atento
 from atento.base.errors import CapabilityError, UsageError
+from atento.decoding import Beam, generate
 from atento.model import Model
 from atento.networks import Decoder, Encoder, EncoderDecoder, presets
 from atento.tasks.filling import fill_each
 from atento.text import Tokenizer
 from atento.text.specials import sentinels
 from atento_cli.main import application
+from failing import fails
+from fine_tuning import write_bert
 
 WORDS = ["o", "gato", "está", "no", "tapete", "dorme", "##ndo", "casa", "."]
 
@@ -25,54 +29,27 @@ WORDS = ["o", "gato", "está", "no", "tapete", "dorme", "##ndo", "casa", "."]
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A masked BERT of random weights in the Hugging Face layout."""
-    folder = tmp_path_factory.mktemp("bert")
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    tokenizer = transformers.BertTokenizerFast(
-        vocab={word: number for number, word in enumerate(vocabulary)}, strip_accents=False
-    )
-    config = transformers.BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=16,
-        initializer_range=0.5,
-    )
-    torch.manual_seed(3)
-    transformers.BertForMaskedLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def test_g2_one_mask_is_filled_as_by_transformers(bert: Path) -> None:
-    """Tokens and probabilities are equal; special tokens, which the pipeline also lists, are left out."""
-    text = "O gato está no [MASK]."
-    stock = transformers.pipeline("fill-mask", model=str(bert))(text, top_k=len(WORDS) + 5)
-    expected = [(entry["token_str"], entry["score"]) for entry in stock if not entry["token_str"].startswith("[")]
-    candidates = atento.load(bert).fill(text, top=len(WORDS))
-    assert [candidate.token for candidate in candidates] == [token for token, _ in expected]
-    assert [candidate.probability for candidate in candidates] == pytest.approx([p for _, p in expected], rel=1e-4)
-    best = candidates[[candidate.token for candidate in candidates].index("tapete")]
-    assert best.text == "o gato está no tapete."
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": 16}
+    return write_bert(tmp_path_factory.mktemp("bert"), "MaskedLM", WORDS, **sizes, initializer_range=0.5)
 
 
 def test_g2_each_mask_by_itself_is_that_of_transformers(bert: Path) -> None:
-    """Of one text with two masks, and of one with one: tokens, probabilities and whole sequences."""
-    texts = ["o [MASK] [MASK] .", "O gato está no [MASK]."]
+    """Of one text with two masks, and of one with one: tokens, probabilities and whole sequences, no special tokens."""
+    model, texts = atento.load(bert), ["o [MASK] [MASK] .", "O gato está no [MASK]."]
     stock = transformers.pipeline("fill-mask", model=str(bert))(texts, top_k=len(WORDS) + 5)
-    found = fill_each(atento.load(bert), texts, top=len(WORDS))
+    found = fill_each(model, texts, top=len(WORDS))
     assert [len(of_masks) for of_masks in found] == [2, 1]
-    for masks, theirs in zip(found, (stock[0], [stock[1]])):
+    alone = [[model.fill(texts[1], top=len(WORDS))]]
+    for masks, theirs in zip(found + alone, (stock[0], [stock[1]], [stock[1]])):
         for candidates, entries in zip(masks, theirs, strict=True):
             expected = [entry for entry in entries if not entry["token_str"].startswith("[")]
             assert [one.token for one in candidates] == [entry["token_str"] for entry in expected]
             assert [one.probability for one in candidates] == pytest.approx([e["score"] for e in expected], rel=1e-4)
             ours = [one.text.replace(" ", "") for one in candidates]  # theirs cleans no spaces
             assert ours == [entry["sequence"].replace(" ", "") for entry in expected]
-    with pytest.raises(UsageError, match="`top` must be an integer of at least 1: got 0"):
-        fill_each(atento.load(bert), ["o [MASK] ."], top=0)
-    [only] = fill_each(atento.load(bert), ["o [MASK] [MASK] ."], top=5, targets=["gato"])
+    assert "o gato está no tapete." in [candidate.text for candidate in alone[0][0]]
+    fails(UsageError, "`top` must be an integer of at least 1: got 0", fill_each, model, ["o [MASK] ."], top=0)
+    [only] = fill_each(model, ["o [MASK] [MASK] ."], top=5, targets=["gato"])
     assert [[one.token for one in candidates] for candidates in only] == [["gato"], ["gato"]]
 
 
@@ -107,9 +84,8 @@ def test_g2_a_text_does_not_depend_on_the_others(bert: Path) -> None:
     texts = ["o [MASK] .", "o gato está no [MASK] [MASK] .", "[MASK]"]
     for alone, together in zip([model.fill(text, top=3) for text in texts], model.fill(texts, top=3)):
         assert [candidate.text for candidate in alone] == [candidate.text for candidate in together]
-        assert [candidate.probability for candidate in alone] == pytest.approx(
-            [candidate.probability for candidate in together], rel=1e-5
-        )
+        expected = [candidate.probability for candidate in together]
+        assert [candidate.probability for candidate in alone] == pytest.approx(expected, rel=1e-5)
 
 
 def test_g2_a_t5_writes_the_span_of_each_sentinel() -> None:
@@ -117,29 +93,23 @@ def test_g2_a_t5_writes_the_span_of_each_sentinel() -> None:
     tokenizer = Tokenizer.from_vocabulary("word", ["o", "gato", "está", "no", "tapete"], extra_specials=sentinels(4))
     torch.manual_seed(1)
     special = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
-    config = presets.t5_small(
-        vocab_size=tokenizer.vocab_size, d_model=16, d_ff=24, n_heads=2, n_layers=1, n_decoder_layers=1,
-        attention={"d_head": 8}, ids=special | {"start": tokenizer.pad_id},
-    )  # fmt: skip
-    network = EncoderDecoder(config).eval()
+    sizes: dict[str, Any] = {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1, "n_decoder_layers": 1}
+    sizes |= {"attention": {"d_head": 8}, "ids": special | {"start": tokenizer.pad_id}}
+    network = EncoderDecoder(presets.t5_small(vocab_size=tokenizer.vocab_size, **sizes)).eval()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.mul_(4)
     model = Model(network, tokenizer, {"task": "span-corruption", "name": "tiny"}, None)
     candidates = model.fill("o <extra_id_0> está no <extra_id_1>", top=3)
-    from atento.decoding import Beam, generate
-
     source = torch.tensor([[*tokenizer.encode_with_mask("o <extra_id_0> está no <extra_id_1>"), tokenizer.eos_id]])
-    by_probability = Beam(width=4, n_best=3, length_penalty=0.0)
     limit = 2 * (source.shape[1] - 1) + 16  # EOS is not counted
+    by_probability = Beam(width=4, n_best=3, length_penalty=0.0)
     hypotheses = generate(network, source, by_probability, max_new_tokens=limit)[0]
-    assert [candidate.probability for candidate in candidates] == pytest.approx(
-        [math.exp(hypothesis.log_prob) for hypothesis in hypotheses], rel=1e-4
-    )
-    best = hypotheses[0]
+    expected = [math.exp(hypothesis.log_prob) for hypothesis in hypotheses]
+    assert [candidate.probability for candidate in candidates] == pytest.approx(expected, rel=1e-4)
     spans: dict[int, list[int]] = {}
     current: list[int] = []
-    for token in best.ids:
+    for token in hypotheses[0].ids:
         if token in tokenizer.specials.ids.values() and tokenizer.tokens([token])[0].startswith("<extra_id_"):
             current = spans.setdefault(token, [])
         else:
@@ -150,18 +120,15 @@ def test_g2_a_t5_writes_the_span_of_each_sentinel() -> None:
 
 def test_g2_what_cannot_be_filled_is_refused(bert: Path) -> None:
     model = atento.load(bert)
-    with pytest.raises(UsageError, match=r"text 1 has no \[MASK\] to fill: 'o gato'"):
-        model.fill(["o [MASK]", "o gato"])
-    with pytest.raises(UsageError, match="text 0 has 22 tokens, and the model reads at most 16"):
-        model.fill("[MASK]" + " gato" * 19)
-    with pytest.raises(UsageError, match="must be integers of at least 1: got 0"):
-        model.fill("[MASK]", top=0)
+    fails(UsageError, r"text 1 has no \[MASK\] to fill: 'o gato'", model.fill, ["o [MASK]", "o gato"])
+    said = "text 0 has 22 tokens, and the model reads at most 16"
+    fails(UsageError, said, model.fill, "[MASK]" + " gato" * 19)
+    fails(UsageError, "must be integers of at least 1: got 0", model.fill, "[MASK]", top=0)
     assert "[CLS]" not in [candidate.token for candidate in model.fill("[MASK] [CLS]", top=9)]
     decoder = Decoder(presets.gpt2(vocab_size=300, d_model=8, d_ff=8, n_heads=2, n_layers=1))
-    with pytest.raises(
-        CapabilityError, match="filling masks takes a masked model, a T5 or a BART; this one can generate"
-    ):
-        Model(decoder, Tokenizer.from_vocabulary("byte", []), {"task": "language-modeling"}, None).fill("<mask>")
+    writer = Model(decoder, Tokenizer.from_vocabulary("byte", []), {"task": "language-modeling"}, None)
+    said = "filling masks takes a masked model, a T5 or a BART; this one can generate"
+    fails(CapabilityError, said, writer.fill, "<mask>")
 
 
 def test_g2_the_command_answers_line_by_line(bert: Path) -> None:
@@ -177,8 +144,5 @@ def test_g2_the_command_answers_line_by_line(bert: Path) -> None:
     assert tokens == [candidate.token for candidate in first]
     records = [json.loads(line) for line in run("--json")]
     assert records[1] == {"text": "", "candidates": []} and len(records[0]["candidates"]) == 5
-    assert records[2]["candidates"][0] == {
-        "token": last[0].token,
-        "probability": pytest.approx(last[0].probability),
-        "text": last[0].text,
-    }
+    probability = pytest.approx(last[0].probability)
+    assert records[2]["candidates"][0] == {"token": last[0].token, "probability": probability, "text": last[0].text}

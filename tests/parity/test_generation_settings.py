@@ -8,17 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+import transformers as hf
 
 import atento
 from atento.base.errors import ModelError
 from atento.decoding import Greedy, generate
-
-pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
-pytest.importorskip("sentencepiece", reason="sentencepiece is not installed (extra spm)")
-pytest.importorskip("google.protobuf", reason="protobuf, with which transformers reads .model files, is not installed")
-
-import transformers as hf
-
+from failing import fails
 from released_folders import TEXTS, write_released
 
 pytestmark = [
@@ -29,12 +24,11 @@ pytestmark = [
 ]
 WRITERS = ("gpt2", "llama", "t5", "bart", "marian")
 SOURCE = ("t5", "bart", "marian")
-SHORT = {"max_new_tokens": 12}
+SHORT, ENDS = {"max_new_tokens": 12}, {"no_repeat_ngram_size": 1, "eos_token_id": "ends"}
 # name -> settings; the ids stand for tokens that the plain model writes
 SETTINGS: dict[str, dict[str, Any]] = {
-    "several ends": SHORT | {"num_beams": 1, "no_repeat_ngram_size": 1, "eos_token_id": "ends"},
-    "several ends, beam": SHORT
-    | {"num_beams": 3, "no_repeat_ngram_size": 1, "eos_token_id": "ends", "length_penalty": 0.5},
+    "several ends": SHORT | ENDS | {"num_beams": 1},
+    "several ends, beam": SHORT | ENDS | {"num_beams": 3, "length_penalty": 0.5},
     "beam ends early": SHORT | {"num_beams": 3, "early_stopping": True, "length_penalty": 2.0},
     "beam ends never": SHORT | {"num_beams": 3, "early_stopping": "never", "no_repeat_ngram_size": 2},
     "length": {"num_beams": 2, "max_length": 11, "min_length": 5},
@@ -74,8 +68,7 @@ class Writer:
             "written": [token for token in dict.fromkeys(written) if token != eos][:3],
             "words": [[often], written[:2], [eos]],
         }
-        data = {key: values.get(value, value) if isinstance(value, str) else value for key, value in settings.items()}
-        self.write(data)
+        self.write({k: values.get(value, value) if isinstance(value, str) else value for k, value in settings.items()})
 
     def write(self, data: dict[str, Any]) -> None:
         (self.folder / "generation_config.json").write_text(json.dumps(self.ids | data))
@@ -125,8 +118,7 @@ def test_outputs_are_those_of_generate(case: str, writer: Writer) -> None:
     if case == "several ends, beam":  # of outputs at the limit, ours prefers those that ended
         ended = [row for row, output in enumerate(expected) if len(output) < SHORT["max_new_tokens"]]
         expected, found = [expected[row] for row in ended], [found[row] for row in ended]
-    assert found == expected
-    assert any(expected)
+    assert found == expected and any(expected)
 
 
 def test_every_route_ends_at_each_of_several_ids(writer: Writer) -> None:
@@ -147,17 +139,14 @@ def test_every_route_ends_at_each_of_several_ids(writer: Writer) -> None:
         assert "".join(model.stream(TEXTS[0], **limit)) == model.generate(TEXTS[0], **limit)
     network, ids = model.network, torch.tensor([[5, 6, 7]])
     found = [generate(one, ids, Greedy(), max_new_tokens=60)[0][0].ids for one in (network, model.step_function())]
-    assert found[0] == found[1]
-    assert not set(ends) & set(found[0])
+    assert found[0] == found[1] and not set(ends) & set(found[0])
     assert any(set(ends) & set(row) for row in ours(writer.name, model, greedy=True, ignore_eos=True, **limit))
 
 
 def test_options_replace_the_folders_search_and_keep_its_rules(writer: Writer) -> None:
     suppressed = writer.rows[0][:2]
-    writer.write(
-        {"num_beams": 3, "min_new_tokens": 5, "max_new_tokens": 9, "no_repeat_ngram_size": 2}
-        | {"suppress_tokens": suppressed, "encoder_repetition_penalty": 1.2}
-    )
+    search = {"num_beams": 3, "min_new_tokens": 5, "max_new_tokens": 9, "no_repeat_ngram_size": 2}
+    writer.write(search | {"suppress_tokens": suppressed, "encoder_repetition_penalty": 1.2})
     model = atento.load(writer.folder)
     report = str(model.load_report)
     assert "beam 3" in report and "no_repeat_ngrams 2" in report
@@ -186,8 +175,7 @@ def test_a_setting_that_cannot_be_is_named_once_with_its_file(writer: Writer) ->
     """A text for the width of the beam ended in an error of Python's own, and others named the file twice."""
     for beam, said in (("4", "decoding.beam must be an integer: got '4'"), (0, "`decoding.beam` must be at least 1")):
         writer.write({"num_beams": beam})
-        with pytest.raises(ModelError, match=rf"^{writer.folder}/\w+.json: {re.escape(said)}"):
-            atento.load(writer.folder)
+        fails(ModelError, rf"^{writer.folder}/\w+.json: {re.escape(said)}", atento.load, writer.folder)
 
 
 def test_old_folders_have_the_settings_in_their_configuration(writer: Writer) -> None:
@@ -213,8 +201,7 @@ def test_an_export_keeps_the_settings(case: str, writer: Writer, tmp_path: Path)
     out = model.save(tmp_path / "out", layout="huggingface")
     after = hf.GenerationConfig.from_pretrained(out).to_dict()
     assert {key: after[key] for key in SETTINGS[case]} == {key: before[key] for key in SETTINGS[case]}
-    again, saved = atento.load(out), atento.load(model.save(tmp_path / "atento"))
-    for other in (again, saved):
+    for other in (atento.load(out), atento.load(model.save(tmp_path / "atento"))):
         assert other.decoding == model.decoding
         assert other.network.config.writing == model.network.config.writing
         assert other.network.config.ids == model.network.config.ids

@@ -1,19 +1,12 @@
-"""Masking on released vocabularies: what is hidden and what replaces it are words, wherever special tokens stand.
-
-Every masking objective, every encoder family, the vocabulary as released, with one more token and with rows behind it.
-"""
+"""Masking on released vocabularies: what is hidden and what replaces it are words, wherever special tokens stand."""
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
-pytest.importorskip("sentencepiece", reason="sentencepiece is not installed (extra spm)")
-
 import numpy as np
+import pytest
 import torch
 import transformers as hf
 
@@ -33,11 +26,11 @@ from test_tokenizer_families import FAIRSEQ, FAMILIES, unigram
 
 pytestmark = pytest.mark.parity
 MASKED = [*FAIRSEQ, "<mask>"]
-SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+SMALL: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 SMALL |= {"max_position_embeddings": 64}
 OF_DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24, "max_position_embeddings": 64}
-DEBERTA = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
-DEBERTA |= {"position_biased_input": False, "share_att_key": True}
+DEBERTA: dict[str, Any] = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "share_att_key": True}
+DEBERTA |= {"position_biased_input": False}
 TOKENIZERS: dict[str, Callable[[], Any]] = {
     **FAMILIES,
     "bert": _wordpiece,
@@ -48,18 +41,14 @@ TOKENIZERS: dict[str, Callable[[], Any]] = {
 
 
 def small(name: str, rows: int, ids: dict[str, Any], **more: Any) -> Any:
-    return getattr(hf, f"{name}ForMaskedLM")(getattr(hf, f"{name}Config")(vocab_size=rows, **SMALL, **more, **ids))
+    """Their masked model of so many rows, with the ids of a tokenizer."""
+    sizes = OF_DISTILBERT if name == "DistilBert" else SMALL
+    return getattr(hf, f"{name}ForMaskedLM")(getattr(hf, f"{name}Config")(vocab_size=rows, **sizes, **more, **ids))
 
 
-# family -> their masked model of so many rows, with the ids of a tokenizer
 MODELS: dict[str, Callable[[int, dict[str, Any]], Any]] = {
-    "bert": partial(small, "Bert"),
-    "distilbert": lambda rows, ids: hf.DistilBertForMaskedLM(
-        hf.DistilBertConfig(vocab_size=rows, **OF_DISTILBERT, **ids)
-    ),
-    "electra": partial(small, "Electra", embedding_size=16),
-    "mpnet": partial(small, "MPNet"),
-    "albert": partial(small, "Albert", embedding_size=16),
+    **{name.lower(): partial(small, name) for name in ("Bert", "DistilBert", "MPNet")},
+    **{name.lower(): partial(small, name, embedding_size=16) for name in ("Electra", "Albert")},
     "modernbert": lambda rows, ids: small(
         "ModernBert", rows, ids, cls_token_id=ids["bos_token_id"], sep_token_id=ids["eos_token_id"]
     ),
@@ -119,6 +108,11 @@ def recipe(folder: Path, objective: Any) -> dict[str, Any]:
     }
 
 
+def trained(folder: Path, objective: Any, place: Path) -> Any:
+    given = recipe(folder, objective) | {"data": {"train": {"memory": "train"}, "max_len": 60}}
+    return atento.train(given, data={"train": DOCUMENTS}, out=place / "run", threads=1)
+
+
 def batches_of(folder: Path, objective: Any) -> Iterator[Batch]:
     """All batches of an epoch, as a run makes them."""
     loaded, split = load_recipe(recipe(folder, objective), []), Split({"text": DOCUMENTS}, "")
@@ -156,24 +150,16 @@ def test_e2_words_are_hidden_and_words_replace_them(family: str, change: str, re
 @pytest.mark.parametrize("family", MODELS)
 def test_e2_every_objective_trains_on_every_family(family: str, released: Any, tmp_path: Path) -> None:
     """In one run each: all that hide tokens, of a vocabulary with a token more and rows behind it."""
-    folder, _ = released(family, list(CHANGES)[-1])
-    given = recipe(folder, [{**one, "share": 1} for one in hiding(family) if one["kind"] != "replaced-token"])
-    (tmp_path / "text.txt").write_text("\n".join(DOCUMENTS), encoding="utf-8")
-    given["data"] = {"train": {"file": str(tmp_path / "text.txt")}, "max_len": 60}
-    run = atento.train(given, out=tmp_path / "run", threads=1)
-    assert run.step == 2
-    assert atento.load(run.folder).fill(f"O gato {released(family, list(CHANGES)[-1])[1].mask_token} .", top=2)
+    folder, peer = released(family, list(CHANGES)[-1])
+    run = trained(folder, [{**one, "share": 1} for one in hiding(family) if one["kind"] != "replaced-token"], tmp_path)
+    assert run.step == 2 and atento.load(run.folder).fill(f"O gato {peer.mask_token} .", top=2)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
 def test_k1_a_generator_samples_pieces_of_the_tokenizer_alone(family: str, released: Any, tmp_path: Path) -> None:
     """Not the rows behind the vocabulary, also where they would be the likeliest, and not after updates either."""
     folder, peer = released(family, list(CHANGES)[-1])
-    (tmp_path / "text.txt").write_text("\n".join(DOCUMENTS), encoding="utf-8")
-    given = recipe(folder, "replaced-token")
-    given["data"] = {"train": {"file": str(tmp_path / "text.txt")}, "max_len": 60}
-    run = atento.train(given, out=tmp_path / "run", threads=1)
-    network = atento.load(run.folder).network
+    network = atento.load(trained(folder, "replaced-token", tmp_path).folder).network
     bias, size = network.heads["generator"].bias, network.config.vocab_size
     assert bias is not None and size == len(peer) + 9
     with torch.no_grad():

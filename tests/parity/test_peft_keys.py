@@ -1,10 +1,10 @@
 """Every key of PEFT's LoraConfig: computed as PEFT does, without effect on a saved adapter, or refused by name (K2)."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -16,18 +16,19 @@ from atento.config.tables.released_keys import FILES
 from atento.models.peft import ADAPTER_CONFIG
 from atento_cli.convert.source_model import model_to_convert
 from failing import fails
+from folders import edited
 from locked import none_left
 from released import saved, theirs
-from test_peft import AUTO, compared, logits
+from test_peft import AUTO, MODULES, compared, logits
 
-peft = pytest.importorskip("peft", reason="PEFT is not installed (pip install 'atento[dev]')")
-pytestmark = pytest.mark.parity
+pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]
 
 _GPT = {"target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True}
 _BERT = {"target_modules": ["query", "output.dense"]}
 _LLAMA = {"target_modules": ["q_proj", "down_proj"]}
 _EMBED = {"target_modules": ["embed_tokens", "v_proj"]}
 _BART = {"target_modules": ["encoder.embed_tokens", "q_proj"]}
+BERT, TIED = "bert classification", "llama tied, wide heads"
 # base, what differs from LoraConfig's defaults
 COMPUTED: dict[str, tuple[str, dict[str, Any]]] = {
     "use_dora, linear": ("bert classification", _BERT | {"use_dora": True}),
@@ -38,10 +39,7 @@ COMPUTED: dict[str, tuple[str, dict[str, Any]]] = {
     "embedding": ("llama", _EMBED),
     "embedding that the output repeats": ("llama tied, wide heads", _EMBED),
     "output that repeats the embedding": ("llama tied, wide heads", {"target_modules": ["lm_head", "q_proj"]}),
-    "both, tied": (
-        "llama tied, wide heads",
-        {"target_modules": ["embed_tokens", "lm_head"], "ensure_weight_tying": True},
-    ),
+    "both, tied": (TIED, {"target_modules": ["embed_tokens", "lm_head"], "ensure_weight_tying": True}),
     "embeddings of BERT": ("bert classification", {"target_modules": ["word_embeddings", "token_type_embeddings"]}),
     "embedding of GPT-2": ("gpt2", {"target_modules": ["wte", "wpe", "c_attn"]}),
     "embedding of one stack of BART": ("bart", _BART),
@@ -51,10 +49,7 @@ COMPUTED: dict[str, tuple[str, dict[str, Any]]] = {
     "pissa, Conv1D": ("gpt2", _GPT | {"init_lora_weights": "pissa", "use_rslora": True}),
     "pissa, embedding": ("llama", _EMBED | {"init_lora_weights": "pissa"}),
     "olora": ("llama", _LLAMA | {"init_lora_weights": "olora", "lora_alpha": 6}),
-    "olora, square Conv1D": (
-        "gpt2",
-        {"target_modules": ["attn.c_proj"], "fan_in_fan_out": True, "init_lora_weights": "olora"},
-    ),
+    "olora, square Conv1D": ("gpt2", _GPT | {"target_modules": ["attn.c_proj"], "init_lora_weights": "olora"}),
     "gaussian": ("llama", _LLAMA | {"init_lora_weights": "gaussian"}),
     "orthogonal": ("llama", _LLAMA | {"init_lora_weights": "orthogonal"}),
     "eva": ("llama", _LLAMA | {"init_lora_weights": "eva"}),
@@ -65,20 +60,18 @@ COMPUTED: dict[str, tuple[str, dict[str, Any]]] = {
     "layers_to_transform": ("llama", _LLAMA | {"layers_to_transform": [1], "layers_pattern": "layers"}),
     "exclude_modules": ("llama", {"target_modules": "all-linear", "exclude_modules": ["gate_proj"]}),
     "modules_to_save, the embedding": ("llama tied, wide heads", _LLAMA | {"modules_to_save": ["embed_tokens"]}),
-    "modules_to_save, tied": (
-        "llama tied, wide heads",
-        _LLAMA | {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True},
-    ),
+    "modules_to_save, tied": (TIED, _LLAMA | {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}),
     "modules_to_save, a norm": ("llama", _LLAMA | {"modules_to_save": ["norm"]}),
     "trainable_token_indices": ("llama", _LLAMA | {"trainable_token_indices": [5, 2]}),
     "trainable_token_indices, tied": ("llama tied, wide heads", _LLAMA | {"trainable_token_indices": [5, 2]}),
-    "trainable_token_indices, by name": (
-        "bert classification",
-        _BERT | {"trainable_token_indices": {"word_embeddings": [7]}},
-    ),
+    "trainable_token_indices, by name": (BERT, _BERT | {"trainable_token_indices": {"word_embeddings": [7]}}),
     "monteclora_config": ("llama", _LLAMA | {"monteclora_config": peft.MontecloraConfig(num_samples=2)}),
     "velora_config": ("llama", _LLAMA | {"velora_config": peft.VeloraConfig(num_groups=2)}),
 }
+for _name, (_first, _second, *_rest) in MODULES.items():
+    _scale = {"r": 3, "lora_alpha": 5, "rank_pattern": {_first: 2}, "alpha_pattern": {_second: 9}, "lora_dropout": 0.1}
+    _scale |= {"use_rslora": _name == "llama", "fan_in_fan_out": _name.startswith("gpt2")}
+    COMPUTED[f"modules of {_name}"] = (_name, _scale | {"target_modules": [_first, _second, *_rest]})
 WITHOUT_EFFECT: dict[str, Any] = {  # another value in the file of a saved adapter changes nothing
     "auto_mapping": {"base_model_class": "X", "parent_library": "y"},
     "peft_version": "0.1.0",
@@ -134,7 +127,6 @@ def _trained(name: str, settings: dict[str, Any], folder: Path) -> tuple[nn.Modu
     return peft.PeftModel.from_pretrained(kind.from_pretrained(base), folder / "adapter").eval(), folder / "adapter"
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", COMPUTED)
 def test_k2_a_saved_adapter_gives_their_outputs(case: str, tmp_path: Path) -> None:
     """What `PeftModel.from_pretrained` computes of the folder, and not what the base alone computes."""
@@ -148,18 +140,13 @@ def test_k2_a_saved_adapter_gives_their_outputs(case: str, tmp_path: Path) -> No
 
 
 def _configure(folder: Path, **changes: Any) -> None:
-    file = folder / "adapter_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes), encoding="utf-8")
+    edited(folder / "adapter_config.json", **changes)
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_k2_keys_of_the_file_are_refused_by_name_or_change_nothing(tmp_path: Path) -> None:
     name = "bert classification"
     _, folder = _trained(name, _BERT, tmp_path)
-    before, settings = (
-        logits(atento.load(folder).network, name),
-        json.loads((folder / "adapter_config.json").read_text()),
-    )
+    before, settings = logits(atento.load(folder).network, name), edited(folder / "adapter_config.json")
     for key, value in WITHOUT_EFFECT.items():
         _configure(folder, **{key: value})
         assert torch.equal(logits(atento.load(folder).network, name), before), key
@@ -173,7 +160,6 @@ def test_k2_keys_of_the_file_are_refused_by_name_or_change_nothing(tmp_path: Pat
         _configure(folder, **settings)
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_k2_a_beginning_that_cannot_be_computed_again_is_refused(tmp_path: Path) -> None:
     """PEFT draws anew, quantises, or stops itself there; the message names the value and the way out."""
     _, folder = _trained("bert classification", _BERT, tmp_path)
@@ -187,7 +173,6 @@ def test_k2_a_beginning_that_cannot_be_computed_again_is_refused(tmp_path: Path)
     fails(ModelError, "`init_lora_weights` 'tomorrow' is not known .*: true, false", atento.load, folder)
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["llama", "llama tied, wide heads", "gpt2"])
 def test_k2_an_adapter_with_new_tokens_brings_its_embedding(name: str, tmp_path: Path) -> None:
     """The base was made longer for them, as usual for a chat; PEFT saves both tables whole."""
@@ -208,7 +193,6 @@ def test_k2_an_adapter_with_new_tokens_brings_its_embedding(name: str, tmp_path:
     torch.testing.assert_close(compared(logits(model.network, name), name), logits(adapted, name), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_k2_an_older_file_of_an_adapter_is_converted(tmp_path: Path) -> None:
     """`adapter_model.bin`, by a base that the folder names from where it stands."""
     name = "bert classification"
@@ -222,7 +206,6 @@ def test_k2_an_older_file_of_an_adapter_is_converted(tmp_path: Path) -> None:
         torch.testing.assert_close(logits(model.network, name), logits(other, name), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_k2_an_adapter_in_the_folder_of_its_base_is_read(tmp_path: Path) -> None:
     """Trainers write `config.json` beside an adapter; with a whole model in the folder, `from_pretrained` adapts it."""
     name = "bert classification"
@@ -236,7 +219,6 @@ def test_k2_an_adapter_in_the_folder_of_its_base_is_read(tmp_path: Path) -> None
     torch.testing.assert_close(logits(atento.load(folder).network, name), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_k2_parts_that_do_not_fit_are_named(tmp_path: Path) -> None:
     """A table that nothing reads, a bias that the base lacks, other tokens than the file holds, a missing factor."""
     for number, (name, settings, changes, message) in enumerate(

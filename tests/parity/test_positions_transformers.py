@@ -4,7 +4,23 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+from transformers.models.gpt_neox.modeling_gpt_neox import (
+    GPTNeoXRotaryEmbedding,
+)
+from transformers.models.gpt_neox.modeling_gpt_neox import (
+    apply_rotary_pos_emb as gptneox_rotary,
+)
+from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb as gptj_rotary
+from transformers.models.gptj.modeling_gptj import create_sinusoidal_positions
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as llama_rotary
+from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
+from transformers.models.t5.modeling_t5 import T5Attention
+from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import Wav2Vec2BertSelfAttention
 
 from atento.attention import attend, attention_weights
 from atento.attention.masks import causal, padding
@@ -13,7 +29,6 @@ from atento.attention.relative import ALiBi, Shaw, T5Bias, alibi_slopes, t5_buck
 from atento.attention.relative_disentangled import log_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 
-transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 B, H, L, K = 2, 4, 7, 8
 IDS = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [40, 41, 0, 1, 2, 300, 7]])
@@ -38,12 +53,10 @@ def shaken(module: nn.Module) -> Any:
 
 @pytest.mark.parametrize("base", [10000.0, 500000.0])
 def test_rotary_halves_as_llama_has_them(base: float) -> None:
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
-
     rope = {"rope_type": "default", "rope_theta": base}
     config = transformers.LlamaConfig(hidden_size=H * K, num_attention_heads=H, rope_parameters=rope)
     q, k = random(B, H, L, K), random(B, H, L, K, seed=1)
-    expected = apply_rotary_pos_emb(q, k, *LlamaRotaryEmbedding(config)(q, IDS))
+    expected = llama_rotary(q, k, *LlamaRotaryEmbedding(config)(q, IDS))
     part = Rotary(K, base)
     for one, other in zip((q, k), expected):
         torch.testing.assert_close(part(one, position_ids=IDS), other, rtol=0, atol=5e-5)  # their angles are float32
@@ -51,34 +64,28 @@ def test_rotary_halves_as_llama_has_them(base: float) -> None:
 
 
 def test_rotary_neighbours_as_gpt_j_has_them() -> None:
-    from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb, create_sinusoidal_positions
-
     q = random(B, H, L, K)
     sin, cos = create_sinusoidal_positions(301, K)[IDS].chunk(2, dim=-1)  # (B,L,K/2)
-    expected = apply_rotary_pos_emb(q.transpose(1, 2), sin, cos).transpose(1, 2)
+    expected = gptj_rotary(q.transpose(1, 2), sin, cos).transpose(1, 2)
     found = Rotary(K, interleaved=True)(q, position_ids=IDS)
     torch.testing.assert_close(found, expected, rtol=0, atol=5e-5)
 
 
 @pytest.mark.parametrize("fraction", [0.25, 0.5])
 def test_rotary_part_of_a_head_as_gpt_neox_has_it(fraction: float) -> None:
-    from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding, apply_rotary_pos_emb
-
     rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": fraction}
     config = transformers.GPTNeoXConfig(hidden_size=H * K, num_attention_heads=H, rope_parameters=rope)
     q, k = random(B, H, L, K), random(B, H, L, K, seed=1)
     cos, sin = GPTNeoXRotaryEmbedding(config)(q, IDS)
     assert cos.shape[-1] == K * fraction
     part = Rotary(K, fraction=fraction)
-    for one, other in zip((q, k), apply_rotary_pos_emb(q, k, cos, sin)):  # type: ignore[no-untyped-call]
+    for one, other in zip((q, k), gptneox_rotary(q, k, cos, sin)):  # type: ignore[no-untyped-call]
         torch.testing.assert_close(part(one, position_ids=IDS), other, rtol=0, atol=5e-5)
 
 
 @pytest.mark.parametrize("both", [True, False])
 @pytest.mark.parametrize(("n", "far"), [(32, 128), (16, 20), (64, 1000)])
 def test_t5_buckets(n: int, far: int, both: bool) -> None:
-    from transformers.models.t5.modeling_t5 import T5Attention
-
     distances = torch.arange(-1500, 1501)
     expected = T5Attention._relative_position_bucket(distances, both, n, far)  # type: ignore[no-untyped-call]
     assert torch.equal(t5_buckets(distances, n, far, both), expected)
@@ -89,8 +96,6 @@ def test_t5_buckets(n: int, far: int, both: bool) -> None:
 @pytest.mark.parametrize("both", [True, False])
 def test_t5_attention(both: bool, seen: int) -> None:
     """The bias alone, then the whole unscaled attention, encoder and decoder; cached queries stand behind."""
-    from transformers.models.t5.modeling_t5 import T5Attention
-
     sizes = {"d_model": H * K, "d_kv": K, "num_heads": H, "relative_attention_max_distance": 40}
     config = transformers.T5Config(**sizes, is_decoder=not both)
     theirs = shaken(T5Attention(config, has_relative_attention_bias=True, layer_idx=0))
@@ -112,8 +117,6 @@ def test_t5_attention(both: bool, seen: int) -> None:
 
 @pytest.mark.parametrize("n_heads", [*range(1, 17), 24, 32, 48, 112])
 def test_alibi_slopes_as_bloom_has_them(n_heads: int) -> None:
-    from transformers.models.bloom.modeling_bloom import build_alibi_tensor
-
     theirs = build_alibi_tensor(torch.ones(1, 2, dtype=torch.long), n_heads, torch.float32)  # (H,1,S): slope · j
     torch.testing.assert_close(alibi_slopes(n_heads), theirs[:, 0, 1], rtol=1e-6, atol=0)
 
@@ -121,8 +124,6 @@ def test_alibi_slopes_as_bloom_has_them(n_heads: int) -> None:
 @pytest.mark.parametrize("n_heads", [8, 12, 6, 3])
 def test_alibi_attention_as_bloom_has_it(n_heads: int) -> None:
     """Theirs adds slope · j instead of −slope · (i − j): the same softmax where no query looks ahead."""
-    from transformers.models.bloom.modeling_bloom import build_alibi_tensor
-
     real = torch.arange(L) < torch.tensor([[L], [4]])
     theirs = build_alibi_tensor(real.long(), n_heads, torch.float32).view(B, n_heads, 1, L)
     q, k = random(B, n_heads, L, K), random(B, n_heads, L, K, seed=1)
@@ -136,8 +137,6 @@ def test_alibi_attention_as_bloom_has_it(n_heads: int) -> None:
 @torch.no_grad()
 def test_learned_positions_shifted_as_roberta_has_them() -> None:
     """Its positions begin two rows in, behind the row of the padding."""
-    from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
-
     config = transformers.RobertaConfig(vocab_size=20, hidden_size=K, max_position_embeddings=12)
     theirs = shaken(RobertaEmbeddings(config))  # type: ignore[no-untyped-call]
     table = Learned(10, K, shift=2)
@@ -153,8 +152,6 @@ def test_learned_positions_shifted_as_roberta_has_them() -> None:
 @pytest.mark.parametrize("limit", [2, 10])
 def test_b5_shaw_keys_as_wav2vec2_bert_has_them(limit: int) -> None:
     """Its "relative_key" is Shaw's a_ij, clipped to either side; it has no b_ij."""
-    from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import Wav2Vec2BertSelfAttention
-
     limits = {f"{side}_max_position_embeddings": limit for side in ("left", "right")}
     kind = {"position_embeddings_type": "relative_key", "attn_implementation": "eager"}
     config = transformers.Wav2Vec2BertConfig(hidden_size=H * K, num_attention_heads=H, **kind, **limits)
@@ -172,8 +169,6 @@ def test_b5_shaw_keys_as_wav2vec2_bert_has_them(limit: int) -> None:
 
 @pytest.mark.parametrize(("n_buckets", "max_distance"), [(256, 512), (8, 20), (4, 5), (6, 128)])
 def test_the_buckets_are_those_of_transformers(n_buckets: int, max_distance: int) -> None:
-    from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
-
     distances = torch.arange(-3 * max_distance, 3 * max_distance + 1)
     expected = make_log_bucket_position(distances, n_buckets, max_distance).long()
     assert torch.equal(log_buckets(distances, n_buckets, max_distance), expected)

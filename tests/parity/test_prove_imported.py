@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
+import transformers as hf
 from torch import Tensor, nn
-from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, T5Config, T5Model
 
 from atento.attention.masks import Mask, bidirectional, causal, documents, lookahead, padding
 from atento.attention.prove import Proof, prove
@@ -17,39 +17,25 @@ TARGET = torch.tensor([[0, 5, 6, 7], [0, 8, 9, 4]])
 KERNELS = pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 
 
-def ready(model: Any, kernel: str) -> nn.Module:
+_BERT = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
+_BERT |= {"max_position_embeddings": 16, "initializer_range": 0.3}
+_GPT2 = {"n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 16, "initializer_range": 0.3}
+_T5 = {"d_model": 12, "d_kv": 4, "d_ff": 20, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3}
+_T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12}
+
+
+def made(name: str, kernel: str) -> nn.Module:
     """In evaluation mode, with that way of computing attention."""
+    torch.manual_seed(0)
+    model: Any = {
+        "bert": lambda: hf.BertModel(hf.BertConfig(vocab_size=23, **_BERT), add_pooling_layer=False),
+        "gpt2": lambda: hf.GPT2Model(hf.GPT2Config(vocab_size=23, bos_token_id=0, eos_token_id=0, **_GPT2)),
+        "t5": lambda: hf.T5Model(hf.T5Config(vocab_size=23, **_T5)),
+    }[name]()
     model.set_attn_implementation(kernel)
     assert model.config._attn_implementation == kernel
     out: nn.Module = model.eval()
     return out
-
-
-def bert(kernel: str) -> nn.Module:
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=23, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=20,
-        max_position_embeddings=16, initializer_range=0.3,
-    )  # fmt: skip
-    return ready(BertModel(config, add_pooling_layer=False), kernel)
-
-
-def gpt2(kernel: str) -> nn.Module:
-    torch.manual_seed(0)
-    config = GPT2Config(
-        vocab_size=23, n_embd=12, n_layer=2, n_head=3, n_positions=16, initializer_range=0.3,
-        bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
-    return ready(GPT2Model(config), kernel)
-
-
-def t5(kernel: str) -> nn.Module:
-    torch.manual_seed(0)
-    config = T5Config(
-        vocab_size=23, d_model=12, d_kv=4, d_ff=20, num_layers=2, num_decoder_layers=2, num_heads=3,
-        relative_attention_num_buckets=8, relative_attention_max_distance=12,
-    )  # fmt: skip
-    return ready(T5Model(config), kernel)
 
 
 def proved(model: nn.Module, ids: Tensor, mask: Mask, *, real: Any = None, cross: bool = False, **given: Any) -> Proof:
@@ -64,7 +50,7 @@ def hidden(model: nn.Module, **given: Any) -> Tensor:
 
 @KERNELS
 def test_a6_bert_sees_all_but_padding(kernel: str) -> None:
-    model = bert(kernel)
+    model = made("bert", kernel)
     proof = proved(model, IDS, padding(REAL), real=REAL, attention_mask=REAL.long())
     assert proof.ok and proof.missing == [] and not proof.may_cache
     forgotten = proved(model, IDS, padding(REAL), real=REAL)
@@ -74,7 +60,7 @@ def test_a6_bert_sees_all_but_padding(kernel: str) -> None:
 
 def test_bert_is_no_decoder() -> None:
     """Declared causal, every later position is a leak; ids that look like positions change nothing."""
-    model = bert("sdpa")
+    model = made("bert", "sdpa")
     proof = proved(model, torch.arange(6)[None], causal())
     assert proof.leaks == [(0, i, j) for i in range(6) for j in range(i + 1, 6)]
 
@@ -82,7 +68,7 @@ def test_bert_is_no_decoder() -> None:
 @KERNELS
 def test_a7_gpt2_may_cache(kernel: str) -> None:
     """Padded to the left too, where outputs at padding, which may see nothing, are not judged."""
-    model = gpt2(kernel)
+    model = made("gpt2", kernel)
     proof = proved(model, IDS, causal())
     assert torch.equal(proof.measured, torch.ones(6, 6).tril().bool().expand(2, 6, 6)) and proof.may_cache
     left, real = IDS.flip(1), REAL.flip(1)
@@ -95,7 +81,7 @@ def test_a7_gpt2_may_cache(kernel: str) -> None:
 @KERNELS
 def test_m3_leaks_planted_in_gpt2_are_found(kernel: str) -> None:
     """An off-by-one mask of one's own, and documents packed with nothing to keep them apart."""
-    model = gpt2(kernel)
+    model = made("gpt2", kernel)
     ahead = torch.zeros(1, 1, 6, 6).masked_fill(~lookahead(1).dense(6), torch.finfo(torch.float32).min)
     late = proved(model, IDS, causal(), attention_mask=ahead)
     assert late.leaks == [(b, i, j) for b in range(2) for i in range(6) for j in range(i + 1, min(i + 3, 6))]
@@ -110,7 +96,7 @@ def test_m3_leaks_planted_in_gpt2_are_found(kernel: str) -> None:
 
 @pytest.mark.parametrize("kernel", [pytest.param("eager", marks=pytest.mark.slow), "sdpa"])
 def test_t5_encoder_decoder_and_what_the_decoder_reads_of_the_source(kernel: str) -> None:
-    model = t5(kernel)
+    model = made("t5", kernel)
     mask = REAL.long()
     encoder = proved(model.get_submodule("encoder"), IDS, padding(REAL), real=REAL, attention_mask=mask)
     assert encoder.ok and encoder.missing == []
@@ -125,7 +111,7 @@ def test_t5_encoder_decoder_and_what_the_decoder_reads_of_the_source(kernel: str
 
 def test_t5_source_copied_as_target() -> None:
     """Encoder and decoder read equal ids with tied weights; only the encoder's are the input."""
-    model = t5("sdpa")
+    model = made("t5", "sdpa")
     read = {"attention_mask": REAL.long(), "decoder_input_ids": IDS}
     proof = proved(model, IDS, padding(REAL), real=REAL, cross=True, **read)
     assert proof.ok and proof.missing == []

@@ -1,6 +1,5 @@
 """Folders as published, for every family of the table: `load` and `convert` give the outputs of `transformers` (K2)."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,8 @@ import atento
 from atento.base.errors import ModelError, TokenizerError
 from atento.released import FAMILIES
 from atento_cli.convert.source_model import model_to_convert
+from failing import fails
+from folders import edited, ids_of
 from published import FORMS, NAMES, published
 from released import CASES, saved, theirs
 from released_folders import RELEASED, write_released
@@ -69,7 +70,7 @@ def test_k2_every_form_of_a_folder(model_type: str, form: str, tmp_path: Path) -
 def test_k2_a_vocabulary_padded_beyond_the_tokenizer(name: str, tmp_path: Path) -> None:
     """Rows that no token has, as in Qwen, T5 and ModernBERT; in shards, under old names."""
     folder = write_released(name, tmp_path, padding=13)
-    data = json.loads((folder / "config.json").read_text())
+    data = edited(folder / "config.json")
     published(folder, data["model_type"], "shards")
     model = atento.load(folder)
     config = model.network.config
@@ -84,12 +85,10 @@ def test_k2_rotations_under_the_keys_of_older_versions(name: str, tmp_path: Path
     """`rope_scaling` with a `type`, and the length of the training beside it, as in the files of Phi-3."""
     other = theirs(name)
     folder = saved(other, tmp_path / "theirs")
-    data = json.loads((folder / "config.json").read_text())
-    rope = data.pop("rope_parameters")
-    rope["type"], data["rope_theta"] = rope.pop("rope_type"), rope.pop("rope_theta")
-    if name == "llama longrope":
-        data["original_max_position_embeddings"] = rope.pop("original_max_position_embeddings")
-    (folder / "config.json").write_text(json.dumps(data | {"rope_scaling": rope}))
+    rope = edited(folder / "config.json")["rope_parameters"]
+    beside = ("rope_theta", *(["original_max_position_embeddings"] if name == "llama longrope" else []))
+    changes = {key: rope.pop(key) for key in beside} | {"rope_scaling": rope | {"type": rope.pop("rope_type")}}
+    edited(folder / "config.json", "rope_parameters", **changes)
     model = atento.load(folder)
     assert model.load_report is not None and not model.load_report.unread
     compare(model.network, other, "right")
@@ -104,9 +103,7 @@ def test_k2_tags_beside_a_pooler_that_no_head_reads(name: str, tmp_path: Path) -
     tensors, start = load_file(folder / "model.safetensors"), other.base_model_prefix
     pooler = {f"{start}.pooler.dense.weight": torch.ones(16, 16), f"{start}.pooler.dense.bias": torch.ones(16)}
     save_file(tensors | pooler, folder / "model.safetensors")
-    data = json.loads((folder / "config.json").read_text())
-    data.pop("architectures")
-    (folder / "config.json").write_text(json.dumps(data))
+    edited(folder / "config.json", "architectures")
     compare(atento.load(folder).network, other, "right")
 
 
@@ -114,25 +111,21 @@ def test_a_class_that_is_not_built_is_named(tmp_path: Path) -> None:
     """What its weights lack or have too many of was told instead, as of a damaged folder."""
     folder = write_released("bart", tmp_path)
     for name in ("BartForCausalLM", "BertForMultipleChoice", "GPT2DoubleHeadsModel"):
-        data = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(data | {"architectures": [name]}))
-        with pytest.raises(ModelError, match=f"config.json: the class {name} .* is not built here"):
-            atento.load(folder)
+        edited(folder / "config.json", architectures=[name])
+        fails(ModelError, f"config.json: the class {name} .* is not built here", atento.load, folder)
 
 
 def test_k2_a_special_token_without_a_row_is_never_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """`<pad>` in the `added_tokens.json` of mirrors of Llama 2; a word without a row is refused."""
     folder = write_released("llama", tmp_path)
-    size = json.loads((folder / "config.json").read_text())["vocab_size"]
-    settings = json.loads((folder / "tokenizer_config.json").read_text()) | {"pad_token": "<pad>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    (folder / "added_tokens.json").write_text(json.dumps({"<pad>": size}))
+    size = edited(folder / "config.json")["vocab_size"]
+    edited(folder / "tokenizer_config.json", pad_token="<pad>")
+    edited(folder / "added_tokens.json", **{"<pad>": size})
     model, peer = atento.load(folder), transformers.AutoTokenizer.from_pretrained(folder)
     assert caplog.text.count("the model has no row for <pad>, which it never reads") == 1
     assert model.tokenizer is not None and model.tokenizer.vocab_size == len(peer) == size + 1
-    assert model.tokenizer.with_specials(model.tokenizer.encode("o gato"))[0] == peer("o gato").input_ids
+    assert ids_of(model, "o gato") == peer("o gato").input_ids
     assert max(model.tokenizer.encode("o <pad> gato")) < size == model.network.config.vocab_size
     compare(model.network, transformers.LlamaForCausalLM.from_pretrained(folder).eval(), "right")
-    (folder / "added_tokens.json").write_text(json.dumps({"<pad>": size, "covid19": size + 1}))
-    with pytest.raises(TokenizerError, match=f"has {size + 2} pieces and the model {size}: give it rows for all"):
-        atento.load(folder)
+    edited(folder / "added_tokens.json", covid19=size + 1)
+    fails(TokenizerError, f"has {size + 2} pieces and the model {size}: give it rows for all", atento.load, folder)

@@ -2,14 +2,14 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
+from gensim import models
 from numpy.typing import NDArray
 
 import atento
@@ -37,14 +37,8 @@ SENTENCES = [["I", "love", "NLP"], ["Ação", "!"], ["x" * 60]]
 def options(**changes: Any) -> dict[str, Any]:
     """As the published file has them, smaller."""
     lstm = {"use_skip_connections": True, "projection_dim": D_MODEL, "cell_clip": 3, "proj_clip": 3, "dim": D_CELL}
-    characters = {
-        "activation": "relu",
-        "filters": FILTERS,
-        "n_highway": N_HIGHWAY,
-        "embedding": {"dim": D_CHAR},
-        "n_characters": 262,
-        "max_characters_per_token": 50,
-    }
+    characters = {"activation": "relu", "filters": FILTERS, "n_highway": N_HIGHWAY, "embedding": {"dim": D_CHAR}}
+    characters |= {"n_characters": 262, "max_characters_per_token": 50}
     tree: dict[str, Any] = {"lstm": {**lstm, "n_layers": N_LAYERS}, "char_cnn": characters}
     for place, value in changes.items():
         section, _, key = place.partition("__")
@@ -133,12 +127,7 @@ def layers_of(w: dict[str, Array], tree: dict[str, Any], words: NDArray[np.int64
     return [np.concatenate(pair, axis=-1) for pair in zip(*both)]
 
 
-@pytest.fixture
-def h5py() -> Iterator[ModuleType]:
-    yield pytest.importorskip("h5py", reason="h5py is not installed (extra elmo)")
-
-
-def saved(h5py: Any, folder: Path, tree: dict[str, Any], arrays: dict[str, Array], dtype: str) -> tuple[Path, Path]:
+def saved(folder: Path, tree: dict[str, Any], arrays: dict[str, Array], dtype: str) -> tuple[Path, Path]:
     (folder / "options.json").write_text(json.dumps(tree), encoding="utf-8")
     with h5py.File(folder / "weights.hdf5", "w") as file:
         for name, array in arrays.items():
@@ -157,10 +146,10 @@ def saved(h5py: Any, folder: Path, tree: dict[str, Any], arrays: dict[str, Array
 )
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-10)])
 def test_c14_the_published_layout_gives_the_published_equations(
-    h5py: ModuleType, changes: dict[str, Any], dtype: str, tolerance: float, tmp_path: Path
+    changes: dict[str, Any], dtype: str, tolerance: float, tmp_path: Path
 ) -> None:
     tree, arrays = options(**changes), weights()
-    files = saved(h5py, tmp_path, tree, arrays, dtype)
+    files = saved(tmp_path, tree, arrays, dtype)
     network = load_published(*files, dtype=getattr(torch, dtype))
     assert not network.training and "vocabulary" not in network.heads
     ids, real = character_batch(SENTENCES)
@@ -188,21 +177,21 @@ def test_c14_the_published_options_are_the_default(tmp_path: Path) -> None:
     assert published_config(path).dropout == 0.1
 
 
-def test_c14_an_output_matrix_may_be_added_for_training_on(h5py: ModuleType, tmp_path: Path) -> None:
-    network = load_published(*saved(h5py, tmp_path, options(), weights(), "float32"), vocab_size=11)
+def test_c14_an_output_matrix_may_be_added_for_training_on(tmp_path: Path) -> None:
+    network = load_published(*saved(tmp_path, options(), weights(), "float32"), vocab_size=11)
     ids = torch.from_numpy(character_batch(SENTENCES[:1])[0])
     loss = network.loss(ids, torch.tensor([[0, 4, 5, 6, 1]]))
     assert loss.targets == 8 and torch.isfinite(loss.total)
 
 
-def test_c14_filters_as_wide_as_the_network_need_no_projection(h5py: ModuleType, tmp_path: Path) -> None:
+def test_c14_filters_as_wide_as_the_network_need_no_projection(tmp_path: Path) -> None:
     """The published program then leaves the projection out of the file."""
     tree = options(char_cnn__filters=[[1, 2], [2, 3]])
     arrays = {name: array for name, array in weights().items() if "CNN_proj" not in name and "cnn_2" not in name}
     for name in list(arrays):
         if "CNN_high" in name:
             arrays[name] = arrays[name][..., :5] if arrays[name].ndim == 1 else arrays[name][:5, :5]
-    network = load_published(*saved(h5py, tmp_path, tree, arrays, "float32"))
+    network = load_published(*saved(tmp_path, tree, arrays, "float32"))
     assert network.characters is not None and network.characters.projection is None
 
 
@@ -216,8 +205,8 @@ def test_c14_filters_as_wide_as_the_network_need_no_projection(h5py: ModuleType,
         ("RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/B", np.zeros(24), r"options.json does not describe: RNN_0.*Cell2"),
     ],
 )
-def test_weights_that_do_not_fit_are_named(h5py: Any, name: str, change: Any, message: str, tmp_path: Path) -> None:
-    files = saved(h5py, tmp_path, options(), weights(), "float64")
+def test_weights_that_do_not_fit_are_named(name: str, change: Any, message: str, tmp_path: Path) -> None:
+    files = saved(tmp_path, options(), weights(), "float64")
     with h5py.File(files[1], "a") as file:
         if name in file:
             del file[name]
@@ -226,28 +215,28 @@ def test_weights_that_do_not_fit_are_named(h5py: Any, name: str, change: Any, me
     fails(ModelError, message, load_published, *files)
 
 
-def test_weights_in_another_file_are_refused(h5py: Any, tmp_path: Path) -> None:
+def test_weights_in_another_file_are_refused(tmp_path: Path) -> None:
     """A weight file may point to others; none is followed."""
-    files = saved(h5py, tmp_path, options(), weights(), "float64")
+    files = saved(tmp_path, options(), weights(), "float64")
     other = tmp_path / "other.hdf5"
     files[1].rename(other)
     place = "CNN_proj/b_proj"
     for link in (h5py.ExternalLink(str(other), place), h5py.SoftLink("/CNN/b_cnn_0")):
-        saved(h5py, tmp_path, options(), weights(), "float64")
+        saved(tmp_path, options(), weights(), "float64")
         with h5py.File(files[1], "a") as file:
             del file[place]
             file[place] = link
         fails(ModelError, r"CNN_proj/b_proj must be in the file .*: got a link", load_published, *files)
     (tmp_path / "raw").write_bytes(bytes(40))
-    saved(h5py, tmp_path, options(), weights(), "float64")
+    saved(tmp_path, options(), weights(), "float64")
     with h5py.File(files[1], "a") as file:
         del file[place]
         file.create_dataset(place, (5,), dtype="f8", external=[(str(tmp_path / "raw"), 0, 40)])
     fails(ModelError, r"CNN_proj/b_proj must be in the file .*: got a reference", load_published, *files)
 
 
-def test_files_that_are_no_hdf5_are_refused(h5py: ModuleType, tmp_path: Path) -> None:
-    files = saved(h5py, tmp_path, options(), weights(), "float32")
+def test_files_that_are_no_hdf5_are_refused(tmp_path: Path) -> None:
+    files = saved(tmp_path, options(), weights(), "float32")
     whole = files[1].read_bytes()
     for data in (b"", b"not HDF5", whole[: len(whole) // 2], whole[:-1]):
         files[1].write_bytes(data)
@@ -288,13 +277,12 @@ def test_options_that_are_no_json_are_refused(tmp_path: Path) -> None:
 
 def test_without_h5py_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(MissingPartError, match=r"need h5py: pip install -e '\.\[elmo\]'"):
-        load_published(tmp_path / "options.json", tmp_path / "weights.hdf5")
+    files = tmp_path / "options.json", tmp_path / "weights.hdf5"
+    fails(MissingPartError, r"need h5py: pip install -e '\.\[elmo\]'", load_published, *files)
 
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_c15_gensim_reads_what_we_write_and_we_what_it_writes(binary: bool, tmp_path: Path) -> None:
-    models = pytest.importorskip("gensim.models", reason="gensim is not installed")
     chance = np.random.default_rng(7)
     matrix = chance.normal(size=(40, 8)).astype(np.float32)
     matrix[0] = np.frombuffer(b"\n " * 16, dtype="<f4")  # bytes that look like the ends of words and rows
@@ -313,9 +301,9 @@ def test_c15_gensim_reads_what_we_write_and_we_what_it_writes(binary: bool, tmp_
         assert [value for _, value in found] == pytest.approx([value for _, value in expected], abs=1e-5)
 
 
-def test_c14_a_published_folder_is_loaded_by_its_files(h5py: ModuleType, tmp_path: Path) -> None:
+def test_c14_a_published_folder_is_loaded_by_its_files(tmp_path: Path) -> None:
     """`atento.load` finds the pair by the ends of their names, and reads what `load_published` reads."""
-    files = saved(h5py, tmp_path, options(), weights(), "float32")
+    files = saved(tmp_path, options(), weights(), "float32")
     wanted = load_published(*files)
     for file in files:
         file.rename(tmp_path / f"elmo_small_{file.name}")

@@ -47,10 +47,10 @@ def recipe_of(folder: Path, **training: Any) -> dict[str, Any]:
 
 
 CASES = {
-    "pointwise": (BINARY, lambda peer: their_losses.BinaryCrossEntropyLoss(peer)),
-    "listnet": (RECORDS, lambda peer: their_losses.ListNetLoss(peer)),
-    "ranknet": (RECORDS, lambda peer: their_losses.RankNetLoss(peer)),
-    "lambda-loss": (RECORDS, lambda peer: their_losses.LambdaLoss(peer)),
+    "pointwise": (BINARY, their_losses.BinaryCrossEntropyLoss),
+    "listnet": (RECORDS, their_losses.ListNetLoss),
+    "ranknet": (RECORDS, their_losses.RankNetLoss),
+    "lambda-loss": (RECORDS, their_losses.LambdaLoss),
 }
 
 

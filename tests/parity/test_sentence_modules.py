@@ -16,6 +16,8 @@ from atento.base.errors import AtentoError, AtentoWarning, ModelError
 from atento.config.tables.released_keys import FILES
 from atento.config.tables.released_keys import MODULES as KEYS
 from atento_cli.convert.layouts import convert
+from failing import fails
+from folders import edited
 from locked import none_left
 from released_folders import TEXTS, write_released
 
@@ -27,10 +29,33 @@ ROUNDING = 2e-5  # of float32 through some layers, which other processors round 
 SOME = [*TEXTS[:9], "a", "ação e avó"]
 
 
+def peer_of(folder: Path) -> Any:
+    return library.SentenceTransformer(str(folder), device="cpu")
+
+
 def vectors(model: Any, texts: list[str]) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return model.encode(texts, convert_to_numpy=True)
+
+
+def same(found: Any, expected: Any, atol: float = 5e-6, rtol: float = ROUNDING) -> None:
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
+
+
+def first_loss(run: Path) -> float:
+    """Before any update."""
+    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return float(next(event["loss"] for event in events if event["event"] == "train"))
+
+
+def scores(first: Any, second: Any) -> torch.Tensor:
+    """Cosines of each vector of a side with each of the other."""
+    sides = [torch.nn.functional.normalize(torch.from_numpy(side), dim=1) for side in (first, second)]
+    return sides[0] @ sides[1].T
+
+
+def loss_of(cosines: torch.Tensor) -> float:
+    return torch.nn.functional.cross_entropy(20 * cosines, torch.arange(len(cosines))).item()
 
 
 def recipe_of(folder: Path, **training: Any) -> dict[str, Any]:
@@ -64,7 +89,7 @@ def test_their_folder_gives_their_vectors(theirs: tuple[Any, Path]) -> None:
     model = atento.load(folder)
     found = model.embed(SOME)
     assert found.shape == (len(SOME), 7)
-    np.testing.assert_allclose(found, vectors(peer, SOME), rtol=ROUNDING, atol=2e-6)
+    same(found, vectors(peer, SOME), 2e-6)
     assert model.similarity(SOME[0], SOME[1]) == pytest.approx(float(found[0] @ found[1]), abs=1e-5)
 
 
@@ -74,9 +99,8 @@ def test_a_long_text_is_cut_as_there(theirs: tuple[Any, Path]) -> None:
     texts = [" ".join([*TEXTS[:6], *TEXTS[:number]]) for number in range(4)]
     stated = folder / "sentence_bert_config.json"
     assert not stated.exists() or "max_seq_length" not in stated.read_text(encoding="utf-8")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of texts that are cut
-        np.testing.assert_allclose(atento.load(folder).embed(texts), vectors(peer, texts), rtol=ROUNDING, atol=2e-6)
+    with warnings.catch_warnings(action="ignore"):  # of texts that are cut
+        same(atento.load(folder).embed(texts), vectors(peer, texts), 2e-6)
 
 
 MODES = modules.Pooling.POOLING_MODES
@@ -94,12 +118,6 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[s
     "lower case": ({}, {}, {"do_lower_case": True}, {}),
     "prompt, cut at the left": ({}, PROMPT, {}, {"truncation_side": "left"}),
 }
-
-
-def _changed(file: Path, **changes: Any) -> None:
-    data = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    data = {key: value for key, value in (data | changes).items() if value is not None}
-    file.write_text(json.dumps(data), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -121,52 +139,48 @@ def _with_map(folder: Path, dense: Path) -> None:
     shutil.copytree(dense, folder / "2_Dense")
     (folder / "3_Normalize").mkdir()
     rows = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-    start = "sentence_transformers.models."
-    rows += [{"idx": 2, "name": "2", "path": "2_Dense", "type": f"{start}Dense"}]
-    rows += [{"idx": 3, "name": "3", "path": "3_Normalize", "type": f"{start}Normalize"}]
+    for number, kind in ((2, "Dense"), (3, "Normalize")):
+        row = {"idx": number, "name": f"{number}", "path": f"{number}_{kind}"}
+        rows.append(row | {"type": f"sentence_transformers.models.{kind}"})
     (folder / "modules.json").write_text(json.dumps(rows), encoding="utf-8")
 
 
 @pytest.mark.parametrize("pooled", [True, False])
 def test_k2_prompts_by_name_are_trained_used_and_exported(pooled: bool, small: Path, tmp_path: Path) -> None:
     """Each side behind its own prompt, as theirs encodes them; the recipe writes prompts, the rest is the model's."""
-    folder, prompts = tmp_path / "theirs", {"query": "a avó: ", "passage": "o livro e o sol ", "none": ""}
-    shutil.copytree(small / "theirs", folder)
-    _changed(folder / "config_sentence_transformers.json", prompts=prompts)
+    folder = shutil.copytree(small / "theirs", tmp_path / "theirs")
+    prompts = {"query": "a avó: ", "passage": "o livro e o sol ", "none": ""}
+    edited(folder / "config_sentence_transformers.json", prompts=prompts)
     (pooling,) = folder.glob("*_Pooling/config.json")
-    _changed(pooling, pooling_mode="cls" if pooled else "mean", include_prompt=pooled)
-    peer, texts = library.SentenceTransformer(str(folder), device="cpu"), list(TEXTS[:6])
+    edited(pooling, pooling_mode="cls" if pooled else "mean", include_prompt=pooled)
+    peer, texts = peer_of(folder), list(TEXTS[:6])
     expected = {name: peer.encode(texts, prompt_name=name) for name in prompts}
     model = atento.load(folder)
     for name in prompts:
-        np.testing.assert_allclose(model.embed(texts, prompt_name=name), expected[name], rtol=ROUNDING, atol=5e-6)
+        same(model.embed(texts, prompt_name=name), expected[name])
     assert np.abs(expected["query"] - expected["passage"]).max() > 1e-3
     recipe = recipe_of(folder, batch_tokens=3) | {"embedding": {"field_prompts": {"text": "query", "pair": "passage"}}}
     pairs = list(zip(texts[:3], texts[3:]))
     atento.train(recipe, out=tmp_path / "run", data={"train": pairs}, threads=1)
-    first, second = expected["query"][:3], expected["passage"][3:]
-    sides = [torch.nn.functional.normalize(torch.from_numpy(side), dim=1) for side in (first, second)]
-    loss = torch.nn.functional.cross_entropy(20 * sides[0] @ sides[1].T, torch.arange(3)).item()
-    events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert next(event["loss"] for event in events if event["event"] == "train") == pytest.approx(loss, rel=1e-3)
+    cosines = scores(expected["query"][:3], expected["passage"][3:])
+    assert first_loss(tmp_path / "run") == pytest.approx(loss_of(cosines), rel=1e-3)
     trained = atento.load(tmp_path / "run")
     assert trained.config["embedding"]["prompts"] == prompts
-    ranks = [1 + int((row > row[n]).sum()) for n, row in enumerate(sides[0] @ sides[1].T)]
+    ranks = [1 + int((row > row[n]).sum()) for n, row in enumerate(cosines)]
     assert atento.evaluate(trained, pairs)["mrr"].value == pytest.approx(np.mean([1 / rank for rank in ranks]))
-    again = library.SentenceTransformer(str(trained.save(tmp_path / "exported", layout="huggingface")), device="cpu")
+    again = peer_of(trained.save(tmp_path / "exported", layout="huggingface"))
     for name in prompts:
-        np.testing.assert_allclose(again.encode(texts, prompt_name=name), expected[name], atol=2e-5)
+        same(again.encode(texts, prompt_name=name), expected[name], 2e-5, 1e-7)
 
 
 @pytest.mark.parametrize("family", ["roberta", "distilbert", "xlm-roberta"])
 def test_k2_the_limit_of_a_text_under_the_name_of_older_folders(family: str, small: Path, tmp_path: Path) -> None:
-    folder, texts = tmp_path / "theirs", [*TEXTS[:2], " ".join(TEXTS[:8])]
-    shutil.copytree(small / "theirs", folder)
+    folder, texts = shutil.copytree(small / "theirs", tmp_path / "theirs"), [*TEXTS[:2], " ".join(TEXTS[:8])]
     (folder / "sentence_bert_config.json").rename(folder / f"sentence_{family}_config.json")
-    _changed(folder / f"sentence_{family}_config.json", max_seq_length=7, do_lower_case=True)
-    expected = vectors(library.SentenceTransformer(str(folder), device="cpu"), texts)
+    edited(folder / f"sentence_{family}_config.json", max_seq_length=7, do_lower_case=True)
+    expected = vectors(peer_of(folder), texts)
     with pytest.warns(AtentoWarning, match="cut to 7 tokens"):
-        np.testing.assert_allclose(atento.load(folder).embed(texts), expected, rtol=ROUNDING, atol=5e-6)
+        same(atento.load(folder).embed(texts), expected)
 
 
 @pytest.mark.parametrize("case", SETTINGS)
@@ -174,35 +188,30 @@ def test_k2_every_setting_gives_their_vectors(case: str, small: Path, tmp_path: 
     """Read, saved in both layouts, and trained on: the settings hold, and theirs reads what we save."""
     pooling, settings, limits, cutting = SETTINGS[case]
     named = pooling.get("pooling_mode", "mean") or ("cls", "mean")
-    width, folder = 16 * (1 if isinstance(named, str) else len(named)), tmp_path / "theirs"
-    shutil.copytree(small / "theirs", folder)
+    width = 16 * (1 if isinstance(named, str) else len(named))
+    folder = shutil.copytree(small / "theirs", tmp_path / "theirs")
     if width > 16:
         _with_map(folder, small / f"{width}")
     (pooled,) = folder.glob("*_Pooling/config.json")
-    _changed(pooled, **pooling)
-    _changed(folder / "config_sentence_transformers.json", **settings)
-    _changed(folder / "sentence_bert_config.json", **limits)
-    _changed(folder / "tokenizer_config.json", **cutting)
+    edited(pooled, *(key for key, value in pooling.items() if value is None), **pooling)
+    edited(folder / "config_sentence_transformers.json", **settings)
+    edited(folder / "sentence_bert_config.json", **limits)
+    edited(folder / "tokenizer_config.json", **cutting)
     texts = [*TEXTS[:4], "a", TEXTS[0].upper(), " ".join(TEXTS[:8])]
-    expected = vectors(library.SentenceTransformer(str(folder), device="cpu"), texts)
+    expected = vectors(peer_of(folder), texts)
     run, pairs = tmp_path / "run", list(zip(texts[:4:2], texts[1:4:2]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of texts that are cut
+    with warnings.catch_warnings(action="ignore"):  # of texts that are cut
         model = atento.load(folder)
-        np.testing.assert_allclose(model.embed(texts), expected, rtol=ROUNDING, atol=5e-6)
         assert model.load_report is not None and not model.load_report.unread
-        again = atento.load(model.save(tmp_path / "atento"))
-        np.testing.assert_allclose(again.embed(texts), expected, rtol=ROUNDING, atol=5e-6)
+        for one in (model, atento.load(model.save(tmp_path / "atento"))):
+            same(one.embed(texts), expected)
         atento.train(recipe_of(folder, batch_tokens=2), out=run, data={"train": pairs}, threads=1)
         atento.load(run).save(tmp_path / "exported", layout="huggingface")
-        exported = library.SentenceTransformer(str(tmp_path / "exported"), device="cpu")
-        for found in (vectors(exported, texts), atento.load(tmp_path / "exported").embed(texts)):
-            np.testing.assert_allclose(found, expected, atol=2e-5)
+        exported = tmp_path / "exported"
+        for found in (vectors(peer_of(exported), texts), atento.load(exported).embed(texts)):
+            same(found, expected, 2e-5, 1e-7)
     assert expected.shape[1] == (9 if width > 16 else width)
-    sides = [torch.nn.functional.normalize(torch.from_numpy(expected[side:4:2]), dim=1) for side in range(2)]
-    loss = torch.nn.functional.cross_entropy(20 * sides[0] @ sides[1].T, torch.arange(len(pairs))).item()
-    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert next(event["loss"] for event in events if event["event"] == "train") == pytest.approx(loss, rel=1e-3)
+    assert first_loss(run) == pytest.approx(loss_of(scores(expected[:4:2], expected[1:4:2])), rel=1e-3)
 
 
 @pytest.mark.parametrize("layout", ["huggingface", "atento"])
@@ -214,8 +223,7 @@ def test_a_saved_model_gives_the_same_vectors(layout: str, theirs: tuple[Any, Pa
     if layout == "huggingface":
         names = [row["path"] for row in json.loads((saved / "modules.json").read_text())]
         assert names == ["", "1_Pooling", "2_Dense", "3_Dense", "4_Normalize"]
-        again = library.SentenceTransformer(str(saved), device="cpu")
-        np.testing.assert_allclose(vectors(again, SOME), vectors(peer, SOME), rtol=ROUNDING, atol=2e-6)
+        same(vectors(peer_of(saved), SOME), vectors(peer, SOME), 2e-6)
 
 
 def test_training_moves_the_maps_as_theirs_do(theirs: tuple[Any, Path], tmp_path: Path) -> None:
@@ -224,11 +232,10 @@ def test_training_moves_the_maps_as_theirs_do(theirs: tuple[Any, Path], tmp_path
     pairs = list(zip(SOME[:8:2], SOME[1:8:2]))
     recipe = recipe_of(folder, steps=2, batch_tokens=4, learning_rate=1e-2)
     atento.train(recipe, out=tmp_path / "run", data={"train": pairs})
-    events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     features = [peer.preprocess([pair[side] for pair in pairs]) for side in range(2)]
     with torch.no_grad():
         expected = losses.MultipleNegativesRankingLoss(peer)(features, None).item()
-    assert next(event["loss"] for event in events if event["event"] == "train") == pytest.approx(expected, rel=1e-4)
+    assert first_loss(tmp_path / "run") == pytest.approx(expected, rel=1e-4)
     before, after = atento.load(folder).network.state_dict(), atento.load(tmp_path / "run").network.state_dict()
     for name in ("projections.0.weight", "projections.0.bias", "projections.1.weight"):
         assert not torch.equal(before[name], after[name])
@@ -236,39 +243,36 @@ def test_training_moves_the_maps_as_theirs_do(theirs: tuple[Any, Path], tmp_path
 
 def test_maps_that_are_not_built_are_refused(theirs: tuple[Any, Path], tmp_path: Path) -> None:
     def broken(**changes: Any) -> Path:
-        folder = tmp_path / "broken"
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(theirs[1], folder)
-        file = folder / "2_Dense" / "config.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+        shutil.rmtree(tmp_path / "broken", ignore_errors=True)
+        folder = shutil.copytree(theirs[1], tmp_path / "broken")
+        edited(folder / "2_Dense" / "config.json", **changes)
         return folder
 
-    with pytest.raises(ModelError, match=r"config\.json: activation 'Mish' is not known here"):
-        atento.load(broken(activation_function="torch.nn.Mish"))
-    with pytest.raises(ModelError, match="only on the vector of the text, without a residual"):
-        atento.load(broken(use_residual=True))
-    with pytest.raises(ModelError, match=r"must have \['linear.weight'\]: got \['linear.bias', 'linear.weight'\]"):
-        atento.load(broken(bias=False))
+    said = r"config\.json: activation 'Mish' is not known here"
+    fails(ModelError, said, atento.load, broken(activation_function="torch.nn.Mish"))
+    said = "only on the vector of the text, without a residual"
+    fails(ModelError, said, atento.load, broken(use_residual=True))
+    said = r"must have \['linear.weight'\]: got \['linear.bias', 'linear.weight'\]"
+    fails(ModelError, said, atento.load, broken(bias=False))
     folder = broken()
     rows = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps([*rows[:2], rows[4], *rows[2:4]]))
-    with pytest.raises(ModelError, match="in the order Transformer, Pooling, Dense, Normalize: got Transformer, Pool"):
-        atento.load(folder)
+    said = "in the order Transformer, Pooling, Dense, Normalize: got Transformer, Pool"
+    fails(ModelError, said, atento.load, folder)
 
 
 def test_older_weight_files_of_modules_are_converted(theirs: tuple[Any, Path], tmp_path: Path) -> None:
     """Loading unpickles nothing and names the command; converted, the vectors are theirs."""
     peer, source = theirs
-    folder = tmp_path / "older"
-    shutil.copytree(source, folder)
+    folder = shutil.copytree(source, tmp_path / "older")
     for name in (".", "3_Dense"):
         file = folder / name / "model.safetensors"
         torch.save(load_file(file), folder / name / "pytorch_model.bin")
         file.unlink()
-    with pytest.raises(ModelError, match=rf"is an older format, which `atento convert {folder} --to atento --out DIR`"):
-        atento.load(folder)
+    said = rf"is an older format, which `atento convert {folder} --to atento --out DIR`"
+    fails(ModelError, said, atento.load, folder)
     convert(folder, tmp_path / "new", "huggingface")
-    np.testing.assert_allclose(atento.load(tmp_path / "new").embed(SOME), vectors(peer, SOME), rtol=ROUNDING, atol=2e-6)
+    same(atento.load(tmp_path / "new").embed(SOME), vectors(peer, SOME), 2e-6)
 
 
 def test_k2_every_key_that_they_write_has_a_row(theirs: tuple[Any, Path]) -> None:
@@ -290,20 +294,18 @@ def test_k2_every_key_that_they_write_has_a_row(theirs: tuple[Any, Path]) -> Non
 
 
 def test_k2_keys_of_modules_are_named_in_the_load_report(theirs: tuple[Any, Path], tmp_path: Path) -> None:
-    folder = tmp_path / "changed"
-    shutil.copytree(theirs[1], folder)
+    folder = shutil.copytree(theirs[1], tmp_path / "changed")
     rows = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
     rows[1] |= {"kwargs": ["task"], "newest": 1}
     (folder / "modules.json").write_text(json.dumps(rows), encoding="utf-8")
     files = ("1_Pooling/config.json", "2_Dense/config.json", "4_Normalize/config.json", "sentence_bert_config.json")
     for name in (*files, "config_sentence_transformers.json"):
-        _changed(folder / name, newest=1)
-    _changed(folder / "4_Normalize/config.json", module_input_name="token_embeddings")
+        edited(folder / name, newest=1)
+    edited(folder / "4_Normalize/config.json", module_input_name="token_embeddings")
     report = atento.load(folder).load_report
-    assert report is not None
     expected = [f"{name}: newest" for name in files] + ["config_sentence_transformers.json: newest"]
     expected += ["modules.json: kwargs", "modules.json: newest", "4_Normalize/config.json: module_input_name"]
-    assert sorted(report.unread) == sorted(expected)
+    assert report is not None and sorted(report.unread) == sorted(expected)
 
 
 def test_k2_an_adapter_with_modules_gives_their_vectors(small: Path, tmp_path: Path) -> None:
@@ -312,7 +314,7 @@ def test_k2_an_adapter_with_modules_gives_their_vectors(small: Path, tmp_path: P
     folder = tmp_path / "adapted"
     shutil.copytree(small / "theirs", folder, ignore=shutil.ignore_patterns("config.json", "model.safetensors"))
     (folder / "1_Pooling" / "config.json").write_text('{"embedding_dimension": 16, "pooling_mode": "max"}')
-    peer = library.SentenceTransformer(str(small / "theirs"), device="cpu")
+    peer = peer_of(small / "theirs")
     adapted = peft.get_peft_model(peer[0].model, peft.LoraConfig(r=2, target_modules=["query", "output.dense"])).eval()
     torch.manual_seed(2)
     with torch.no_grad():
@@ -320,12 +322,12 @@ def test_k2_an_adapter_with_modules_gives_their_vectors(small: Path, tmp_path: P
             if "lora_" in name:
                 parameter.normal_(std=0.3)
     adapted.save_pretrained(folder)
-    _changed(folder / "adapter_config.json", base_model_name_or_path=str(small / "theirs"))
+    edited(folder / "adapter_config.json", base_model_name_or_path=str(small / "theirs"))
     peer[1] = modules.Pooling(16, pooling_mode="max")
     model = atento.load(folder)
-    np.testing.assert_allclose(model.embed(SOME), vectors(peer, SOME), rtol=ROUNDING, atol=5e-6)
+    same(model.embed(SOME), vectors(peer, SOME))
     assert model.load_report is not None and not model.load_report.unread
-    _changed(folder / "1_Pooling" / "config.json", pooling_mode="mean")
+    edited(folder / "1_Pooling" / "config.json", pooling_mode="mean")
     assert not np.allclose(atento.load(folder).embed(SOME), model.embed(SOME), atol=1e-2)
 
 
@@ -367,11 +369,9 @@ def test_each_key_changed_in_turn(file: str, key: str, theirs: tuple[Any, Path],
     """Their vectors of the changed folder, or a load report that names the key, or a refusal."""
     texts = [*SOME[:4], "AÇÃO e Avó"]
     for value in CHANGED[file, key]:
-        folder = tmp_path / "changed"
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(theirs[1], folder)
-        path = folder / file
-        path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | {key: value}))
+        shutil.rmtree(tmp_path / "changed", ignore_errors=True)
+        folder = shutil.copytree(theirs[1], tmp_path / "changed")
+        edited(folder / file, **{key: value})
         try:
             model = atento.load(folder)
         except AtentoError as error:
@@ -381,10 +381,9 @@ def test_each_key_changed_in_turn(file: str, key: str, theirs: tuple[Any, Path],
         if f"{file}: {key}" in model.load_report.unread:
             continue
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of texts that are cut
+            with warnings.catch_warnings(action="ignore"):  # of texts that are cut
                 found = model.embed(texts)
-                wanted = vectors(library.SentenceTransformer(str(folder), device="cpu"), texts)
+                wanted = vectors(peer_of(folder), texts)
         except RuntimeError:  # theirs
             assert key in OTHER_BY_DESIGN
             continue

@@ -71,7 +71,7 @@ def tiny_bert(folder: Path) -> Path:
     pieces = sorted({letter for word in words for letter in word})
     whole = [word for word in words if len(word) < 5 and len(word) > 1]
     words = [*whole, *pieces, *(f"##{piece}" for piece in pieces)]
-    more = {"max_position_embeddings": 64, "id2label": dict(enumerate(LABELS))}
+    more: dict[str, Any] = {"max_position_embeddings": 64, "id2label": dict(enumerate(LABELS))}
     return write_bert(folder, "TokenClassification", words, **more)
 
 

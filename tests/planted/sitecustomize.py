@@ -1,7 +1,4 @@
-"""Plants one fault in each process of a service whose environment names it: PLANTED, beside this folder in PYTHONPATH.
-
-The fault is put into its module when that is imported, so that the service is otherwise the one that people run.
-"""
+"""Plants the fault PLANTED in each process of a service: put into its module on import, the rest is what people run."""
 
 import importlib.abc
 import importlib.util
