@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import atento
 from atento.base.errors import AtentoWarning, CapabilityError, DataError, MissingPartError, RecipeError, UsageError
-from atento.config.reading.explaining import explain
+from atento.config.reading.dumping import explain
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import READING, SourceConfig
 from atento.config.sections.decoding import DecodingOptions

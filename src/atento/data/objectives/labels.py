@@ -177,11 +177,18 @@ def label_numbers(split: Split, names: Sequence[str]) -> list[int]:
     """Return the number of the label of each record.
     Raises DataError: a label that is not among `names`; the message names file and line.
     """
+    check_labels(split, names)
     numbers = {name: number for number, name in enumerate(names)}
-    for row, label in enumerate(split["label"]):
-        if label not in numbers:
-            raise DataError(f"{split.where(row)}: unknown label {label!r}{nearest(label, list(names))}")
     return [numbers[label] for label in split["label"]]
+
+
+def check_labels(split: Split, names: Sequence[str]) -> None:
+    """Raises DataError: a label, or one of several, that is not among `names`; the message names file and line."""
+    known = set(names)
+    for row, given in enumerate(split["label"]):
+        for label in (given,) if isinstance(given, str) else given:
+            if label not in known:
+                raise DataError(f"{split.where(row)}: unknown label {label!r}{nearest(label, list(names))}")
 
 
 def labels(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
@@ -202,7 +209,7 @@ def label_sets(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatc
     Raises DataError: a label that the training data does not have.
     """
     head = network_head(preparation.network, SETS)
-    check_label_sets(preparation.split, head.labels)
+    check_labels(preparation.split, head.labels)
     rows = [[float(name in labels) for name in head.labels] for labels in preparation.split["label"]]  # (texts, labels)
     weights: tuple[tuple[float, ...], ...] = ()
     if config.class_weights == "balanced" and not preparation.held_out:  # of texts without and with each label
@@ -210,14 +217,6 @@ def label_sets(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatc
         both = (len(rows) - present, present)
         weights = tuple(tuple((len(rows) / (2 * np.maximum(count, 1))).tolist()) for count in both)
     return labelled_texts(preparation, config, head, {"values": Ragged(rows, np.float32)}, weights)
-
-
-def check_label_sets(split: Split, names: Sequence[str]) -> None:
-    """Raises DataError: a label that is not among `names`; the message names file and line."""
-    for row, labels in enumerate(split["label"]):
-        for label in labels:
-            if label not in names:
-                raise DataError(f"{split.where(row)}: unknown label {label!r}{nearest(label, list(names))}")
 
 
 def numbers(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:

@@ -179,8 +179,9 @@ def cosine(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """
     split = preparation.split
     scores = cosines_of(split, config.score_range) if "score" in split.columns else []
+    store = scored_pairs(preparation, config, scores)
     # as sentence-transformers does: else long pairs would count more than short ones
-    return _planned(preparation, config, scored_pairs(preparation, config, scores))
+    return preparation.planned(store, _sides(preparation, config), config.weight, equal_examples=True)
 
 
 def cosines_of(split: Split, score_range: tuple[float, float] | None) -> list[float]:
@@ -225,15 +226,12 @@ def triplet(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches
             f"objective {config.kind} needs records of `text`, `pair` and `negative`, those of validation too: got "
             f"{', '.join(columns)}"
         )
-    return _planned(preparation, config, sides_as_store(preparation))
+    store = sides_as_store(preparation)
+    return preparation.planned(store, _sides(preparation, config), config.weight, equal_examples=True)
 
 
 def _sides(preparation: Preparation, config: ObjectiveConfig) -> Sides:
     return Sides(config.kind, preparation.network, contrast(preparation, config))
-
-
-def _planned(preparation: Preparation, config: ObjectiveConfig, store: MemoryStore) -> PlannedBatches:
-    return preparation.planned(store, _sides(preparation, config), config.weight, equal_examples=True)
 
 
 def _paired(

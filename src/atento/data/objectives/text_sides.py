@@ -52,7 +52,7 @@ def sides_as_store(preparation: Preparation) -> MemoryStore:
     Raises DataError: every text equals its pair and nothing drops out, so that there is nothing to learn.
     """
     split, network, tokenizer, columns = preparation.split, preparation.network, preparation.tokenizer, {}
-    embedding, template = _embedding(preparation), preparation.text_template()
+    embedding, template = preparation.recipe.embedding or EmbeddingConfig(), preparation.text_template()
     limits = [preparation.longest, embedding.max_len]
     longest = min(limit for limit in limits if limit is not None)  # tokens
     sides = [field for field in SIDES if field in split.columns]
@@ -90,7 +90,7 @@ def contrast(preparation: Preparation, config: ObjectiveConfig) -> Contrast:
     """Return what the losses read: how the recipe makes the vector of a text, and the options of the objective.
     Raises RecipeError: `matryoshka` names more numbers than a vector has.
     """
-    embedding, options = _embedding(preparation), OBJECTIVES[config.kind].options
+    embedding, options = preparation.recipe.embedding or EmbeddingConfig(), OBJECTIVES[config.kind].options
     width = embedding.width(preparation.network)
     if max(config.matryoshka, default=0) > width:
         raise RecipeError(
@@ -109,11 +109,6 @@ def contrast(preparation: Preparation, config: ObjectiveConfig) -> Contrast:
         sizes=config.matryoshka,
         windows=preparation.long_texts.windows,
     )
-
-
-def _embedding(preparation: Preparation) -> EmbeddingConfig:
-    """How the recipe makes the vector of a text."""
-    return preparation.recipe.embedding or EmbeddingConfig()
 
 
 def side_inputs(
