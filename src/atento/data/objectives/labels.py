@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.base.errors import CapabilityError, DataError, UsageError, counted, nearest
@@ -19,7 +18,7 @@ from atento.config.sections.long_texts import CUT, LongTextConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig, Windows
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, MemoryStore, OneText, Ragged, Rows, Store
+from atento.data.batches.batch import Batch, Draw, MemoryStore, OneTarget, OneText, Ragged, Rows, Store
 from atento.data.batches.contexts import WINDOWS, cut_text, opened, windows_of
 from atento.data.batches.planning import PlannedBatches, round_length
 from atento.data.batches.whole_words import CHARACTERS, characters_of_words, reads_words, words_as_store
@@ -34,7 +33,7 @@ SETS, NUMBER = "multi-label", "regression"
 
 
 @dataclass(frozen=True)
-class Labels(OneText):
+class Labels(OneText, OneTarget):
     """Batches of labelled texts. Columns "ids" and "segments" of one text or a pair, and "label", one number each.
 
     Where the loss of the head compares other values than a class, these are the column "values", and labels are 0.
@@ -47,10 +46,6 @@ class Labels(OneText):
     has_values: bool = False
     class_weights: tuple[object, ...] = ()
     windows: Windows | None = None
-
-    def sizes(self, store: Store) -> NDArray[np.float64]:
-        """Return one target for each example."""
-        return np.ones(len(store))
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; it is the same in every epoch."""

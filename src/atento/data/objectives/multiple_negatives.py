@@ -24,6 +24,7 @@ from atento.data.batches.batch import (
     Contrast,
     Draw,
     MemoryStore,
+    OneTarget,
     OneText,
     Part,
     PartSize,
@@ -242,7 +243,7 @@ def _paired(
 
 
 @dataclass(frozen=True)
-class Tsdae(OneText):
+class Tsdae(OneText, OneTarget):
     """Batches of texts and copies that lack most of their words (Wang et al. 2021). Columns: "ids"; "words", the number
     of the word of each token between the special ones.
     """
@@ -251,10 +252,6 @@ class Tsdae(OneText):
     settings: Contrast  # how the vector of a copy is made
     deletion: float  # share of the words that a copy lacks; one stays
     ends: tuple[int, int]  # the number of tokens before and behind a text that stay: special ones, and a prompt
-
-    def sizes(self, store: Store) -> NDArray[np.float64]:
-        """Return one target for each text: updates count texts, as those of other objectives of vectors."""
-        return np.ones(len(store))
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; each epoch deletes other words."""

@@ -11,7 +11,7 @@ from atento.base.errors import DataError, RecipeError, counted
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
-from atento.data.batches.batch import SIDES, Batch, Contrast, Draw, MemoryStore, Ragged, Rows, Store
+from atento.data.batches.batch import SIDES, Batch, Contrast, Draw, MemoryStore, OneTarget, Ragged, Rows, Store
 from atento.data.batches.contexts import WINDOWS, opened
 from atento.data.batches.planning import round_length
 from atento.data.batches.special_tokens import prompt_length
@@ -21,16 +21,12 @@ from atento.data.objectives.preparation import Preparation
 
 
 @dataclass(frozen=True)
-class Sides:
+class Sides(OneTarget):
     """Batches of records whose texts are compared. Columns "ids", "pair_ids", "negative_ids", "value" (one number)."""
 
     kind: str  # name of the loss
     network: NetworkConfig  # configuration of the network
     settings: Contrast  # what the loss reads
-
-    def sizes(self, store: Store) -> NDArray[np.float64]:
-        """Return one target for each record."""
-        return np.ones(len(store))
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the lengths of the first texts, and of the longest of the others, with their special tokens."""
