@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from atento.config.reading import schema
-from atento.config.reading.explaining import KeyHelp, section_classes, sections
+from atento.config.reading.dumping import KeyHelp, section_classes, sections
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "recipe.md"
 INTRODUCTION = """\

@@ -150,14 +150,14 @@ def note_rows() -> Offers:
 
 
 def _keys() -> list[tuple[str, str]]:
-    from atento.config.reading.explaining import sections
+    from atento.config.reading.dumping import sections
 
     return [(key.key, key.summary) for _, keys in sections() for key in keys]
 
 
 def _values(key: str) -> list[str]:
     """The values of a key with few values; empty for other keys."""
-    from atento.config.reading.explaining import explain
+    from atento.config.reading.dumping import explain
 
     try:
         kind = explain(key).type

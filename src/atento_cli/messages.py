@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from atento.base.errors import nearest
-from atento.config.tables.renamed_keys import COMMANDS, FLAGS, our_key
+from atento.config.tables.foreign import COMMANDS, FLAGS, our_key
 
 # the base class of Typer's usage errors (Click's class; Typer has its own copy of Click since 0.27)
 CommandLineError: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")

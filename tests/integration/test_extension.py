@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import atento
 from atento.base.errors import RecipeError, UsageError
 from atento.config.presets import PRESETS, preset
-from atento.config.reading.explaining import field_texts
+from atento.config.reading.dumping import field_texts
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.tables import objective, verbs
 from atento.config.tables.task_spec import Field

@@ -10,7 +10,7 @@ from tools.recipe_page import reference
 from typer.testing import CliRunner
 
 from atento.base.errors import RecipeError
-from atento.config.reading.explaining import KeyHelp, explain, field_texts, section_classes, sections
+from atento.config.reading.dumping import KeyHelp, explain, field_texts, section_classes, sections
 from atento.config.reading.loading import recipe_schema
 from atento.config.reading.schema import Reader, as_node, keys_of
 from atento_cli.commands.config import config_app

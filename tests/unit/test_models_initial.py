@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from atento.base.errors import ModelError, RecipeError
-from atento.config.reading.explaining import sections
+from atento.config.reading.dumping import sections
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.recipe_layers import type_at
 from atento.config.reading.schema import flatten

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 import atento
 from atento.base.errors import AtentoWarning, CapabilityError, DataError, MissingPartError, RecipeError, UsageError
-from atento.config.reading.explaining import explain
+from atento.config.reading.dumping import explain
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import READING, SourceConfig
 from atento.config.sections.decoding import DecodingOptions
-from atento.config.tables import renamed_keys
+from atento.config.tables import foreign
 from atento.config.tables.renamed_keys import elsewhere
 from atento.config.tables.tasks import OTHER_NAMES, TASKS, scored
 from atento.data.records.labelled_data import source_of
@@ -45,9 +45,9 @@ RECIPE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("theirs", renamed_keys.KEYS)
+@pytest.mark.parametrize("theirs", foreign.KEYS)
 def test_every_option_of_another_tool_leads_to_a_key_that_exists(theirs: str) -> None:
-    ours = renamed_keys.KEYS[theirs]
+    ours = foreign.KEYS[theirs]
     with pytest.raises(RecipeError, match=f"did you mean {ours.replace('.', '[.]')}"):
         load_recipe("micro-world-en-pt", [f"{theirs}=3"])
     with pytest.raises(RecipeError, match=f"did you mean .*{ours.replace('.', '[.]') if theirs != 'alpha' else ''}"):
@@ -66,9 +66,9 @@ def test_a_key_without_its_section_is_found(key: str, ours: str) -> None:
     assert elsewhere("training", "steps") is None
 
 
-@pytest.mark.parametrize("key", renamed_keys.OPTIONS)
+@pytest.mark.parametrize("key", foreign.OPTIONS)
 def test_an_option_of_the_command_in_a_recipe_is_named(key: str) -> None:
-    assert renamed_keys.OPTIONS[key].split()[0] in CliRunner().invoke(application("train"), ["train", "--help"]).output
+    assert foreign.OPTIONS[key].split()[0] in CliRunner().invoke(application("train"), ["train", "--help"]).output
     for typed in (key, f"training.{key}"):
         with pytest.raises(RecipeError, match=f"'{key}' is no key of a recipe, but an option of the command: --"):
             load_recipe("micro-world-en-pt", [f"{typed}=1"])
@@ -88,15 +88,15 @@ def said(*arguments: str) -> str:
     return sentence(result.exception)
 
 
-@pytest.mark.parametrize("theirs", renamed_keys.COMMANDS)
+@pytest.mark.parametrize("theirs", foreign.COMMANDS)
 def test_every_command_of_another_tool_leads_to_one_of_ours(theirs: str) -> None:
-    assert renamed_keys.COMMANDS[theirs].split()[0] in COMMANDS  # `classify --explain` is a command and its option
-    assert f"did you mean '{renamed_keys.COMMANDS[theirs]}'?" in said(theirs)
+    assert foreign.COMMANDS[theirs].split()[0] in COMMANDS  # `classify --explain` is a command and its option
+    assert f"did you mean '{foreign.COMMANDS[theirs]}'?" in said(theirs)
 
 
-@pytest.mark.parametrize("theirs", renamed_keys.FLAGS)
+@pytest.mark.parametrize("theirs", foreign.FLAGS)
 def test_every_flag_of_another_tool_leads_to_one_of_ours(theirs: str) -> None:
-    ours = renamed_keys.FLAGS[theirs]
+    ours = foreign.FLAGS[theirs]
     assert f"did you mean {ours}?" in said("translate" if ours != "--out" else "train", "MODEL", theirs, "3")
 
 

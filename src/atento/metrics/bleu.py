@@ -187,10 +187,7 @@ def _scored(
 
 
 def _value_of(metric: "Metric") -> Callable[[list[float]], float]:
-    def combine(total: list[float]) -> float:
-        return float(metric._compute_score_from_stats(total).score)
-
-    return combine
+    return lambda total: float(metric._compute_score_from_stats(total).score)
 
 
 def _bleu_parts(metric: "Metric", total: list[float]) -> dict[str, float]:

@@ -68,7 +68,7 @@ def recall(predictions: Sequence[float | None], references: Sequence[Judgement],
 
 def mrr(predictions: Sequence[Any], references: Sequence[Any]) -> Score:
     """The mean over queries of 1 / rank of the first right document, as of `ndcg`; of vectors, that of their pairs."""
-    if not _judged(references):
+    if not references or len(references[0]) != 3:  # no judgements of documents, but the second texts of pairs
         return _ranked_pairs(predictions, references)
 
     def value(ranked: list[float], right: list[float]) -> float:
@@ -79,7 +79,7 @@ def mrr(predictions: Sequence[Any], references: Sequence[Any]) -> Score:
 
 def recall_at_1(predictions: Sequence[Any], references: Sequence[Any]) -> Score:
     """The recall of the first document, as of `recall`; of vectors, that of their pairs."""
-    if _judged(references):
+    if references and len(references[0]) == 3:
         return recall(predictions, references, k=1)
     score = _ranked_pairs(predictions, references)
     rows = [[row[1], row[-1]] for row in score.segments]  # recall@1, and 1 a query
@@ -89,11 +89,6 @@ def recall_at_1(predictions: Sequence[Any], references: Sequence[Any]) -> Score:
 def _check_first(k: int | None) -> None:
     if k is not None and k < 1:
         raise UsageError(f"`k` must be at least 1: got {k}")
-
-
-def _judged(references: Sequence[Sequence[object]]) -> bool:
-    """Whether references are judgements of documents, not the second texts of pairs."""
-    return bool(references) and len(references[0]) == 3
 
 
 def _score(

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from atento.base.errors import MissingPartError, install_hint
-from atento.data.records.qrels import pairs_of, qrels_of
-from atento.data.records.splits import Split
+from atento.data.records.splits import Split, pairs_of, qrels_of
 from atento.metrics.score import Outputs
 from atento.text.words import split_sentences
 

@@ -15,8 +15,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT, HeadConfig, new_head
 from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import TASKS, objectives_of
-from atento.data.records.qrels import qrels_of
-from atento.data.records.splits import Split
+from atento.data.records.splits import Split, qrels_of
 from atento.metrics.tag_schemes import legalized, scheme_of
 from atento.released import FAMILIES
 from atento.runs.data_checks import check_labels

@@ -9,7 +9,7 @@ import torch
 
 from atento.base.errors import CapabilityError, UsageError
 from atento.config.tables.head_kinds import HeadConfig
-from atento.data.objectives.labels import KIND, SETS, check_label_sets, label_numbers, network_head
+from atento.data.objectives.labels import KIND, SETS, check_labels, network_head
 from atento.data.records.splits import Split
 from atento.networks.interface import Network
 from atento.tasks.decoding_setup import refuse_options
@@ -169,7 +169,7 @@ def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[
     """The most probable label of each record of a split; of a model of several labels, those above the threshold."""
     refuse_options(options, "labels: a model that classifies writes nothing")
     head = _checked_head(model)  # refuse labels that the model does not have
-    check_label_sets(split, head.labels) if head.kind == SETS else label_numbers(split, head.labels)
+    check_labels(split, head.labels)
     results = classifications(model, texts_of_split(split))
     if gives_label_sets(model.network):
         return [[label.name for label in above(labels)] for labels in results]

@@ -13,7 +13,7 @@ from atento.config.reading.unused_options import unused_options
 from atento.config.sections.decoding import FILTERS, DecodingConfig, DecodingOptions
 from atento.config.sections.embedding import EmbeddingConfig, EmbeddingOptions
 from atento.config.sections.network_parts import WritingConfig
-from atento.config.tables.renamed_keys import our_option
+from atento.config.tables.foreign import our_option
 from atento.decoding import MBR, Beam, Greedy, Sample
 from atento.decoding.beam.required import Automaton
 from atento.decoding.contract import Rule

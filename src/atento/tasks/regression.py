@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from atento.data.objectives.labels import NUMBER
-from atento.data.records.qrels import pairs_of, qrels_of
-from atento.data.records.splits import Split
+from atento.data.records.splits import Split, pairs_of, qrels_of
 from atento.metrics.rankings import Judgement
 from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.task_model import TaskModel, head_of

@@ -13,7 +13,7 @@ from atento_cli import completion
 from atento_cli.options import AsJson, Overrides, RecipeArgument, recipe_of, warn
 
 if TYPE_CHECKING:
-    from atento.config.reading.explaining import KeyHelp
+    from atento.config.reading.dumping import KeyHelp
     from atento.config.reading.loading import LoadedRecipe
 
 _FIRST, _FILES = 100, 8  # records of a file, and files of a source, that a check reads
@@ -92,8 +92,8 @@ def explain(
     """
     from dataclasses import asdict
 
-    from atento.config.reading.explaining import explain as explained
-    from atento.config.reading.explaining import sections
+    from atento.config.reading.dumping import explain as explained
+    from atento.config.reading.dumping import sections
 
     if key is None:
         entries = [entry for _, keys in sections() for entry in keys]

@@ -269,6 +269,14 @@ class OneText:
         return store["ids"].lengths, store["ids"].lengths
 
 
+class OneTarget:
+    """The base of objectives whose examples count one target each, however long they are."""
+
+    def sizes(self, store: Store) -> NDArray[np.float64]:
+        """Return one target for each example."""
+        return np.ones(len(store))
+
+
 class Batches(Protocol):
     """Training data by update. An update is a function of its number, so that training can resume at any update."""
 

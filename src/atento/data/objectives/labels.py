@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.base.errors import CapabilityError, DataError, UsageError, counted, nearest
@@ -19,7 +18,7 @@ from atento.config.sections.long_texts import CUT, LongTextConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig, Windows
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, MemoryStore, OneText, Ragged, Rows, Store
+from atento.data.batches.batch import Batch, Draw, MemoryStore, OneTarget, OneText, Ragged, Rows, Store
 from atento.data.batches.contexts import WINDOWS, cut_text, opened, windows_of
 from atento.data.batches.planning import PlannedBatches, round_length
 from atento.data.batches.whole_words import CHARACTERS, characters_of_words, reads_words, words_as_store
@@ -34,7 +33,7 @@ SETS, NUMBER = "multi-label", "regression"
 
 
 @dataclass(frozen=True)
-class Labels(OneText):
+class Labels(OneText, OneTarget):
     """Batches of labelled texts. Columns "ids" and "segments" of one text or a pair, and "label", one number each.
 
     Where the loss of the head compares other values than a class, these are the column "values", and labels are 0.
@@ -47,10 +46,6 @@ class Labels(OneText):
     has_values: bool = False
     class_weights: tuple[object, ...] = ()
     windows: Windows | None = None
-
-    def sizes(self, store: Store) -> NDArray[np.float64]:
-        """Return one target for each example."""
-        return np.ones(len(store))
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; it is the same in every epoch."""
@@ -177,11 +172,18 @@ def label_numbers(split: Split, names: Sequence[str]) -> list[int]:
     """Return the number of the label of each record.
     Raises DataError: a label that is not among `names`; the message names file and line.
     """
+    check_labels(split, names)
     numbers = {name: number for number, name in enumerate(names)}
-    for row, label in enumerate(split["label"]):
-        if label not in numbers:
-            raise DataError(f"{split.where(row)}: unknown label {label!r}{nearest(label, list(names))}")
     return [numbers[label] for label in split["label"]]
+
+
+def check_labels(split: Split, names: Sequence[str]) -> None:
+    """Raises DataError: a label, or one of several, that is not among `names`; the message names file and line."""
+    known = set(names)
+    for row, given in enumerate(split["label"]):
+        for label in (given,) if isinstance(given, str) else given:
+            if label not in known:
+                raise DataError(f"{split.where(row)}: unknown label {label!r}{nearest(label, list(names))}")
 
 
 def labels(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
@@ -202,7 +204,7 @@ def label_sets(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatc
     Raises DataError: a label that the training data does not have.
     """
     head = network_head(preparation.network, SETS)
-    check_label_sets(preparation.split, head.labels)
+    check_labels(preparation.split, head.labels)
     rows = [[float(name in labels) for name in head.labels] for labels in preparation.split["label"]]  # (texts, labels)
     weights: tuple[tuple[float, ...], ...] = ()
     if config.class_weights == "balanced" and not preparation.held_out:  # of texts without and with each label
@@ -210,14 +212,6 @@ def label_sets(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatc
         both = (len(rows) - present, present)
         weights = tuple(tuple((len(rows) / (2 * np.maximum(count, 1))).tolist()) for count in both)
     return labelled_texts(preparation, config, head, {"values": Ragged(rows, np.float32)}, weights)
-
-
-def check_label_sets(split: Split, names: Sequence[str]) -> None:
-    """Raises DataError: a label that is not among `names`; the message names file and line."""
-    for row, labels in enumerate(split["label"]):
-        for label in labels:
-            if label not in names:
-                raise DataError(f"{split.where(row)}: unknown label {label!r}{nearest(label, list(names))}")
 
 
 def numbers(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:

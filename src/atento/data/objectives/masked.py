@@ -250,7 +250,8 @@ def with_second(columns: Mapping[str, Ragged], seed: int, epoch: int) -> MemoryS
     drawn = np.where(drawn < begin, drawn, drawn + (end - begin))  # step over the document itself
     follows = (coins & np.uint64(1)).astype(np.int64) ^ 1  # lowest bit 1: the next one
     second, each = np.where(follows == 0, first + 1, drawn), np.ones_like(first)
-    return _Sentences({**columns, "second": Ragged.of_flat(second, each), "follows": Ragged.of_flat(follows, each)})
+    drawn_columns = {"second": Ragged.of_flat(second, each), "follows": Ragged.of_flat(follows, each)}
+    return MemoryStore({"first": columns["first"], **columns, **drawn_columns})  # the first column counts the examples
 
 
 def next_sentence(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
@@ -283,10 +284,3 @@ def next_sentence(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
     segments = network.embedding.segments > 1
     objective = NextSentence(network.pad_id, masking, template, preparation.longest, segments, words)
     return preparation.planned(stores, objective, config.weight)
-
-
-class _Sentences(MemoryStore):
-    """A store with one example for each entry of the column "first"."""
-
-    def __len__(self) -> int:
-        return len(self.columns["first"])

@@ -24,6 +24,7 @@ from atento.data.batches.batch import (
     Contrast,
     Draw,
     MemoryStore,
+    OneTarget,
     OneText,
     Part,
     PartSize,
@@ -179,8 +180,9 @@ def cosine(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """
     split = preparation.split
     scores = cosines_of(split, config.score_range) if "score" in split.columns else []
+    store = scored_pairs(preparation, config, scores)
     # as sentence-transformers does: else long pairs would count more than short ones
-    return _planned(preparation, config, scored_pairs(preparation, config, scores))
+    return preparation.planned(store, _sides(preparation, config), config.weight, equal_examples=True)
 
 
 def cosines_of(split: Split, score_range: tuple[float, float] | None) -> list[float]:
@@ -225,15 +227,12 @@ def triplet(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches
             f"objective {config.kind} needs records of `text`, `pair` and `negative`, those of validation too: got "
             f"{', '.join(columns)}"
         )
-    return _planned(preparation, config, sides_as_store(preparation))
+    store = sides_as_store(preparation)
+    return preparation.planned(store, _sides(preparation, config), config.weight, equal_examples=True)
 
 
 def _sides(preparation: Preparation, config: ObjectiveConfig) -> Sides:
     return Sides(config.kind, preparation.network, contrast(preparation, config))
-
-
-def _planned(preparation: Preparation, config: ObjectiveConfig, store: MemoryStore) -> PlannedBatches:
-    return preparation.planned(store, _sides(preparation, config), config.weight, equal_examples=True)
 
 
 def _paired(
@@ -244,7 +243,7 @@ def _paired(
 
 
 @dataclass(frozen=True)
-class Tsdae(OneText):
+class Tsdae(OneText, OneTarget):
     """Batches of texts and copies that lack most of their words (Wang et al. 2021). Columns: "ids"; "words", the number
     of the word of each token between the special ones.
     """
@@ -253,10 +252,6 @@ class Tsdae(OneText):
     settings: Contrast  # how the vector of a copy is made
     deletion: float  # share of the words that a copy lacks; one stays
     ends: tuple[int, int]  # the number of tokens before and behind a text that stay: special ones, and a prompt
-
-    def sizes(self, store: Store) -> NDArray[np.float64]:
-        """Return one target for each text: updates count texts, as those of other objectives of vectors."""
-        return np.ones(len(store))
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; each epoch deletes other words."""

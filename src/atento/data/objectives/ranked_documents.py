@@ -20,7 +20,7 @@ from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged, Rows, St
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.labels import NUMBER, cut_warning, network_head, rounded_inputs, texts_as_store
 from atento.data.objectives.preparation import Preparation
-from atento.data.records.qrels import Documents, pairs_of, qrels_of
+from atento.data.records.splits import Documents, pairs_of, qrels_of
 
 Targets = Callable[[Tensor, Tensor], Tensor]  # query and grade of each document (B,) -> labels
 

@@ -11,7 +11,7 @@ from atento.base.errors import DataError, RecipeError, counted
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
-from atento.data.batches.batch import SIDES, Batch, Contrast, Draw, MemoryStore, Ragged, Rows, Store
+from atento.data.batches.batch import SIDES, Batch, Contrast, Draw, MemoryStore, OneTarget, Ragged, Rows, Store
 from atento.data.batches.contexts import WINDOWS, opened
 from atento.data.batches.planning import round_length
 from atento.data.batches.special_tokens import prompt_length
@@ -21,16 +21,12 @@ from atento.data.objectives.preparation import Preparation
 
 
 @dataclass(frozen=True)
-class Sides:
+class Sides(OneTarget):
     """Batches of records whose texts are compared. Columns "ids", "pair_ids", "negative_ids", "value" (one number)."""
 
     kind: str  # name of the loss
     network: NetworkConfig  # configuration of the network
     settings: Contrast  # what the loss reads
-
-    def sizes(self, store: Store) -> NDArray[np.float64]:
-        """Return one target for each record."""
-        return np.ones(len(store))
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the lengths of the first texts, and of the longest of the others, with their special tokens."""
@@ -52,7 +48,7 @@ def sides_as_store(preparation: Preparation) -> MemoryStore:
     Raises DataError: every text equals its pair and nothing drops out, so that there is nothing to learn.
     """
     split, network, tokenizer, columns = preparation.split, preparation.network, preparation.tokenizer, {}
-    embedding, template = _embedding(preparation), preparation.text_template()
+    embedding, template = preparation.recipe.embedding or EmbeddingConfig(), preparation.text_template()
     limits = [preparation.longest, embedding.max_len]
     longest = min(limit for limit in limits if limit is not None)  # tokens
     sides = [field for field in SIDES if field in split.columns]
@@ -90,7 +86,7 @@ def contrast(preparation: Preparation, config: ObjectiveConfig) -> Contrast:
     """Return what the losses read: how the recipe makes the vector of a text, and the options of the objective.
     Raises RecipeError: `matryoshka` names more numbers than a vector has.
     """
-    embedding, options = _embedding(preparation), OBJECTIVES[config.kind].options
+    embedding, options = preparation.recipe.embedding or EmbeddingConfig(), OBJECTIVES[config.kind].options
     width = embedding.width(preparation.network)
     if max(config.matryoshka, default=0) > width:
         raise RecipeError(
@@ -109,11 +105,6 @@ def contrast(preparation: Preparation, config: ObjectiveConfig) -> Contrast:
         sizes=config.matryoshka,
         windows=preparation.long_texts.windows,
     )
-
-
-def _embedding(preparation: Preparation) -> EmbeddingConfig:
-    """How the recipe makes the vector of a text."""
-    return preparation.recipe.embedding or EmbeddingConfig()
 
 
 def side_inputs(

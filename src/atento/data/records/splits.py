@@ -1,4 +1,4 @@
-"""The splits of a recipe: the records of their sources joined, parts of them, folds, and records that are in two."""
+"""The splits of a recipe: records of its sources joined, parts, folds, those in two, the documents of each query."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,8 +12,12 @@ import numpy as np
 from atento.base.errors import DataError, counted
 from atento.base.splitmix import permutation
 from atento.data.records.reader import Origins, Records, fingerprint
-from atento.data.records.values import as_text, characters_of, compared
+from atento.data.records.values import as_text, characters_of, compared, shortened
 from atento.data.store.token_store import TokenStore
+
+HIGHEST_GRADE = 30.0  # grade: gains are 2 to the power of it
+_GRADED, _TRIPLES = ("query", "document", "grade"), ("query", "positive", "negative")
+Documents = dict[str, tuple[float, int]]  # text -> its grade, and the number of a record that has it
 
 
 @dataclass(frozen=True)
@@ -271,3 +275,39 @@ def _shares(labels: Sequence[str], size: int) -> Counter[str]:
     shares = Counter({label: whole for label, (whole, _) in exact.items()})
     shares.update(sorted(exact, key=lambda label: -exact[label][1])[: size - shares.total()])  # the largest remainders
     return shares
+
+
+def qrels_of(split: Split) -> dict[str, Documents]:
+    """Return the documents of each query, each once, in the order of the records.
+
+    Of triples, a positive has the grade 1 and a negative 0.
+    Raises DataError: records with other fields; a grade out of range; a document of a query with two grades. Names file
+    and line.
+    """
+    queries: dict[str, Documents] = {}
+    columns = split.columns
+    if set(columns) not in (set(_GRADED), set(_TRIPLES)):
+        raise DataError(
+            f"{split.where(0)}: a record for ranking has {', '.join(_GRADED)}, or {', '.join(_TRIPLES)}: got "
+            f"{', '.join(columns)}"
+        )
+    if "grade" in columns:
+        judged = [[(document, grade)] for document, grade in zip(columns["document"], columns["grade"])]
+    else:
+        judged = [[(right, 1.0), (wrong, 0.0)] for right, wrong in zip(columns["positive"], columns["negative"])]
+    for row, (query, documents) in enumerate(zip(columns["query"], judged)):
+        for document, grade in documents:
+            if not 0 <= grade <= HIGHEST_GRADE:
+                raise DataError(f"{split.where(row)}: the grade must lie in 0 to {HIGHEST_GRADE:g}: got {grade:g}")
+            first, at = queries.setdefault(query, {}).setdefault(document, (grade, row))  # of its first record
+            if first != grade:
+                raise DataError(
+                    f"{split.where(row)}: document {shortened(document)!r} of query {shortened(query)!r} has the grade "
+                    f"{grade:g}, and {first:g} in {split.where(at)}"
+                )
+    return queries
+
+
+def pairs_of(queries: dict[str, Documents]) -> list[tuple[str, str]]:
+    """Return query and document of each document."""
+    return [(query, document) for query, documents in queries.items() for document in documents]
