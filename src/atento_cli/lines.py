@@ -63,8 +63,16 @@ class LineOptions(ModelOptions):
         if head is not None:
             answer, ready = partial(_of_head, head, answer), partial(_of_head, head, ready)
             model_check = None if model_check is None else partial(_of_head, head, model_check)
+
+        def answer_block(loaded: "Model", lines: list[str], before: int, bad: list[str] | None) -> None:
+            if model_check is not None:
+                reason = partial(model_check, loaded)
+                lines = list(_checked_by_model(iter(lines), self.file, bad, reason, itertools.count(before + 1)))
+            for begin in range(0, len(lines), WINDOW):  # windows as large as those of a file
+                answer(loaded, lines[begin : begin + WINDOW], before + begin + 1, bad)
+
         if self.cluster is not None:
-            self.cluster.run(Work(_in_windows(answer, model_check, self.file), ready, check, per_line=per_line))
+            self.cluster.run(Work(answer_block, ready, check, per_line=per_line))
             return
         first = 1
         with self.reading(model, check) as (loaded, lines, bad):
@@ -120,23 +128,6 @@ class LineOptions(ModelOptions):
 def _of_head(head: str, call: Callable[..., T], loaded: "Model", *rest: object) -> T:
     """What a function gives for one of the heads of a model."""
     return call(loaded.head(head), *rest)
-
-
-def _in_windows(
-    answer: "Callable[[Model, list[str], int, list[str] | None], object]",
-    model_check: "Callable[[Model, str], str | None] | None",
-    file: str,
-) -> "Callable[[Model, list[str], int, list[str] | None], object]":
-    """The answer to the lines of a block, by windows as large as those of a file."""
-
-    def answer_block(loaded: "Model", lines: list[str], before: int, bad: list[str] | None) -> None:
-        if model_check is not None:
-            reason = partial(model_check, loaded)
-            lines = list(_checked_by_model(iter(lines), file, bad, reason, itertools.count(before + 1)))
-        for begin in range(0, len(lines), WINDOW):
-            answer(loaded, lines[begin : begin + WINDOW], before + begin + 1, bad)
-
-    return answer_block
 
 
 def input_lines(

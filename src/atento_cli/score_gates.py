@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 import typer
 
@@ -22,7 +23,16 @@ def parse_gates(texts: Iterable[str] | None) -> Gates:
     """The names and limits of `--fail-under`.
     Raises UsageError: a text is not NAME=VALUE, or the value is no number.
     """
-    return [_gate(text) for text in texts or []]
+    gates: Gates = []
+    for text in texts or []:
+        name, _, value = text.rpartition("=")
+        limit = math.nan
+        with suppress(ValueError):
+            limit = float(value)
+        if not name or math.isnan(limit):  # no score is below NaN
+            raise UsageError(f"--fail-under takes METRIC=VALUE, such as bleu=25: got {text!r}")
+        gates.append((name, limit))
+    return gates
 
 
 def hold_gates(gates: Gates, values: Mapping[str, float], lower_is_better: Callable[[str], bool]) -> None:
@@ -40,14 +50,3 @@ def hold_gates(gates: Gates, values: Mapping[str, float], lower_is_better: Calla
 def _rounded(value: float, limit: float) -> str:
     """The value with two digits after the point, or as many as show that it is not the limit."""
     return next((text for digits in range(2, 17) if float(text := f"{value:.{digits}f}") != limit), repr(value))
-
-
-def _gate(text: str) -> tuple[str, float]:
-    name, _, value = text.rpartition("=")
-    try:
-        limit = float(value)
-    except ValueError:
-        limit = math.nan
-    if not name or math.isnan(limit):  # no score is below NaN
-        raise UsageError(f"--fail-under takes METRIC=VALUE, such as bleu=25: got {text!r}")
-    return name, limit

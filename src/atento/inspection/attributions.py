@@ -289,8 +289,12 @@ def rollout(network: Network, reading: Reading) -> Attribution:
             "layers without it: take integrated-gradients, gradient-input or leave-out"
         )
     if calls.get("cross"):
-        encoded = rolled_out(calls["encoder"][0])
-        of_source, of_target = _through_decoder(encoded, calls["decoder"][0], calls["cross"][0])
+        encoded, own = rolled_out(calls["encoder"][0]), calls["decoder"][0]
+        of_source, of_target = np.zeros((len(own[0]), encoded.shape[1])), np.eye(len(own[0]))  # (T,S), (T,T) of itself
+        for self_weights, source_weights in zip(own, calls["cross"][0], strict=True):
+            mixed = _half_residual(self_weights)
+            of_source, of_target = mixed @ of_source, mixed @ of_target  # through self-attention
+            of_source, of_target = (source_weights @ encoded + of_source) / 2, of_target / 2  # with its residual
         reads = reading.reads[names[1]]  # (O,T)
         return _shares(reading, {names[0]: reads @ of_source, names[1]: reads @ of_target}, values)
     texts = calls.get("encoder") or calls["decoder"]  # the calls are in the order of the inputs
@@ -311,17 +315,6 @@ def _half_residual(weights: Scores) -> Scores:
     mixed = (weights + np.eye(len(weights))) / 2  # A and the residual, half each
     shares: Scores = mixed / mixed.sum(axis=1, keepdims=True)
     return shares
-
-
-def _through_decoder(encoded: Scores, own: Sequence[Scores], cross: Sequence[Scores]) -> tuple[Scores, Scores]:
-    """The shares of the source (T,S) and of the target (T,T) in the last vectors of a decoder."""
-    length = len(own[0])
-    source, target = np.zeros((length, encoded.shape[1])), np.eye(length)  # (T,S) of nothing yet, (T,T) of itself
-    for self_weights, source_weights in zip(own, cross, strict=True):
-        mixed = _half_residual(self_weights)
-        source, target = mixed @ source, mixed @ target  # through self-attention
-        source, target = (source_weights @ encoded + source) / 2, target / 2  # with its residual
-    return source, target
 
 
 def _shares(reading: Reading, columns: Mapping[str, Scores], values: Scores) -> Attribution:

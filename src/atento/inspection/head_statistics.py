@@ -38,13 +38,20 @@ def describe_head(
         nothing = 0.0 if same_text else None
         return HeadReport(layer, head, 0.0, nothing, 0.0, 0.0, nothing)
     logs = np.log(full, out=np.zeros_like(full), where=full > 0)  # 0 · ln 0 is 0
-    distance = previous = None
+    distance = previous = induction = None
     if same_text:
         positions = np.arange(weights.shape[0])
         distances = np.abs(positions[:, None] - positions[None, :])[reads]  # |query - key|, in tokens
         distance = float((full * distances).sum(axis=1).mean())
         behind = np.diagonal(weights, -1)[reads[1:]]  # the first row has no previous token
         previous = float(behind.astype(np.float64).mean()) if len(behind) else 0.0
+        # the mean weight on what followed earlier equal tokens, over the rows that have one
+        names, followed = np.array(tokens), np.zeros(weights.shape, dtype=bool)
+        if len(names) == len(weights):  # without the names nothing is known
+            followed[:, 1:] = names[:, None] == names[None, :-1]  # column j: what follows a token like that of row i
+            followed &= positions[None, :] <= positions[:, None]  # columns up to the row's own
+        if (rows := followed.any(axis=1)).any():  # whose token came before
+            induction = float((weights * followed).sum(axis=1)[rows].astype(np.float64).mean())
     return HeadReport(
         layer=layer,
         head=head,
@@ -54,16 +61,5 @@ def describe_head(
         first=float(full[:, 0].mean()),
         previous=previous,
         own=float(np.diagonal(weights)[reads].astype(np.float64).mean()) if same_text else None,
-        induction=_induction(weights, tokens) if same_text else None,
+        induction=induction,
     )
-
-
-def _induction(weights: Matrix, tokens: Sequence[str]) -> float | None:
-    """The mean weight on what followed earlier equal tokens, over the rows that have one."""
-    names = np.array(tokens)
-    followed = np.zeros(weights.shape, dtype=bool)
-    if len(names) == len(weights):  # without the names nothing is known
-        followed[:, 1:] = names[:, None] == names[None, :-1]  # column j: what follows a token like that of row i
-        followed &= np.arange(len(names))[None, :] <= np.arange(len(names))[:, None]  # columns up to the row's own
-    rows = followed.any(axis=1)  # rows whose token came before
-    return float((weights * followed).sum(axis=1)[rows].astype(np.float64).mean()) if rows.any() else None

@@ -172,8 +172,17 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     elif not (path / CONFIG).exists():
         raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json){instead(path)}")
     else:
-        base, theirs = path, read_config(path / CONFIG)
-        _verify(path, theirs)
+        base, theirs, manifest = path, read_config(path / CONFIG), path / MANIFEST
+        if not (manifest.is_symlink() and (path / CONFIG).is_symlink()):  # the hub's cache is verified by its hashes
+            if manifest.is_symlink() or manifest.exists():
+                verify(path)
+            elif theirs.get("model_type") == "atento" or ("atento" in theirs and "transformers_version" not in theirs):
+                _log.warning(
+                    "%s has no %s, which every folder that Atento writes has: whether its files were altered is not "
+                    "known",
+                    path,
+                    MANIFEST,
+                )
         for part in (path, *(() if modules is None else modules.dense)) if named else ():
             if not any(part.glob("*.safetensors")):  # older files are not fetched
                 where = "" if part == path else f" in {part.name}"
@@ -193,23 +202,6 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         config = with_ours(config, generation.network, path)
     # an adapter may bring its own tokenizer
     return ModelFiles(path if has_tokenizer(path) else base, config, weights, load_report)
-
-
-def _verify(path: Path, config: Mapping[str, object]) -> None:
-    """Verify a model folder by its manifest; warn of a folder of ours that has none.
-    Raises CheckpointError: truncated or altered, or the manifest is a link in a folder that is not made of links.
-    """
-    manifest = path / MANIFEST
-    if manifest.is_symlink() and (path / CONFIG).is_symlink():  # the hub's cache, which the hub's hashes verify
-        return
-    if manifest.is_symlink() or manifest.exists():
-        verify(path)
-    elif config.get("model_type") == "atento" or ("atento" in config and "transformers_version" not in config):
-        _log.warning(
-            "%s has no %s, which every folder that Atento writes has: whether its files were altered is not known",
-            path,
-            MANIFEST,
-        )
 
 
 def _translated(

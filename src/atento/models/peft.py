@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -86,9 +85,19 @@ def read_peft(
     if strange:
         raise ModelError(f"{folder}: weights of an adapter that are not read here: {', '.join(strange[:3])}")
     family = family_of(data, str(base / CONFIG))
+    # the base's configuration as one of a model with the adapter's head: its class, and how many labels it has
+    headed, task = dict(data), settings.get("task_type")
+    dotted = {f".{name}": shape for name, shape in shapes.items()}
+    tables = [shape for name, shape in dotted.items() if name.endswith(_TABLES) and ".decoder." not in name]
+    headed |= {"vocab_size": tables[0][0]} if tables else {}  # an embedding may be longer, for new tokens
+    headed |= {"architectures": [_CLASSES[task]]} if task in _CLASSES else {}
+    out = next((shapes[name] for name in _OUTPUTS if name in shapes), None)
+    if out is not None and len(headed.get("id2label") or {}) != out[0]:
+        headed.pop("id2label", None)
+        headed["num_labels"] = out[0]
     network, weights, report = read_released(
         base,
-        _with_head(data, shapes, settings.get("task_type")),
+        headed,
         allow_missing=allow_missing,
         allow_unused=allow_unused,
         over=Over(folder / ADAPTER_WEIGHTS, replaced, adapted(maps), bool(settings.get("ensure_weight_tying"))),
@@ -156,22 +165,6 @@ def _check(settings: Mapping[str, object], folder: Path) -> None:
         if settings.get(key) is not None and settings[key] not in neutral:
             raise ModelError(f"{folder / ADAPTER_CONFIG}: `{key}` {settings[key]!r} is not read here")
     initialization(settings, folder / ADAPTER_CONFIG)
-
-
-def _with_head(data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], task: object) -> dict[str, object]:
-    """The base's configuration as one of a model with the adapter's head: its class, and how many labels it has. An
-    embedding that was made longer for new tokens gives the size of the vocabulary."""
-    # the embeddings, whose rows the adapter may have changed
-    read = (shape for name, shape in shapes.items() if f".{name}".endswith(_TABLES) and ".decoder." not in f".{name}")
-    table = next(read, None)
-    out = next((shapes[name] for name in _OUTPUTS if name in shapes), None)
-    adapted = dict(data) if table is None else {**data, "vocab_size": table[0]}
-    if task in _CLASSES:
-        adapted["architectures"] = [_CLASSES[task]]
-    if out is not None and len(adapted.get("id2label") or {}) != out[0]:
-        adapted.pop("id2label", None)
-        adapted["num_labels"] = out[0]
-    return adapted
 
 
 def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | None = None) -> Path:

@@ -89,7 +89,29 @@ def save_model(
             raise CapabilityError("a model with weights of 8 bits is saved in the layout atento alone")
         if "decoding" in config:
             files.pop(GENERATION, None)  # written again
-        files = exported_layout(directory, config, tokenizer, source) | files
+        network = network_config(config, directory)
+        if network.architecture == "decoder" and not network.heads and reads_prompts_both_ways(config, "decoder"):
+            raise CapabilityError(
+                "the Hugging Face layout has no decoder that reads a prompt in both directions, as this one was "
+                "trained to (objective prefix): `generate` of transformers would read it causally"
+            )
+        theirs = {} if tokenizer is None else _tokenizer_files(network, config, tokenizer)
+        lost: list[str] = []
+        if network.architecture != "encoder":
+            settings, usual = _their_generation(source, network)
+            unchanged = bool(usual) and config.get("decoding") == usual
+            decoding = decoding_config(config, directory) if "decoding" in config and not unchanged else None
+            data = _generation_settings(network, decoding, settings)
+            theirs[GENERATION] = (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
+            if decoding is not None and not network.heads and "embedding" not in config:
+                lost = lost_options(decoding, data, network)
+        tags = any(HEAD_KINDS[head.kind] == "tag" for head in network.heads)
+        spaces = tags and tokenizer is not None and tokenizer.native and tokenizer.kind in _SPACE_PIECES
+        _warn_of_differences(config, lost, spaces=spaces)
+        if "embedding" in config or network.projections:
+            embedding = section_of(EmbeddingConfig, config, directory)
+            theirs |= sentence_files(network, embedding, _max_positions(network))
+        files = theirs | files
     elif tokenizer is not None:
         files |= tokenizer.files()
     return write_model(directory, config, weights, files, layout=layout, max_shard_size=max_shard_size)
@@ -174,44 +196,6 @@ def write_model(
     return directory
 
 
-def exported_layout(
-    folder: Path, config: Mapping[str, object], tokenizer: Tokenizer | None, source: Path | None
-) -> dict[str, bytes]:
-    """The files, by name, that the Hugging Face layout has beside `config.json` and the weights.
-
-    Args:
-        folder: where they will be written, for messages.
-        config: our configuration.
-        tokenizer: the model's; None: it has none.
-        source: the folder that the model was read from; its `config.json` may hold decoding keys of older folders.
-
-    Raises:
-        CapabilityError: the layout cannot represent the model.
-    """
-    network = network_config(config, folder)
-    if network.architecture == "decoder" and not network.heads and reads_prompts_both_ways(config, "decoder"):
-        raise CapabilityError(
-            "the Hugging Face layout has no decoder that reads a prompt in both directions, as this one was trained to "
-            "(objective prefix): `generate` of transformers would read it causally"
-        )
-    files = {} if tokenizer is None else _tokenizer_files(network, config, tokenizer)
-    lost: list[str] = []
-    if network.architecture != "encoder":
-        settings, usual = _their_generation(source, network)
-        unchanged = bool(usual) and config.get("decoding") == usual
-        decoding = decoding_config(config, folder) if "decoding" in config and not unchanged else None
-        data = _generation_settings(network, decoding, settings)
-        files[GENERATION] = (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
-        if decoding is not None and not network.heads and "embedding" not in config:
-            lost = lost_options(decoding, data, network)
-    tags = any(HEAD_KINDS[head.kind] == "tag" for head in network.heads)
-    spaces = tags and tokenizer is not None and tokenizer.native and tokenizer.kind in _SPACE_PIECES
-    _warn_of_differences(config, lost, spaces=spaces)
-    if "embedding" in config or network.projections:
-        files |= sentence_files(network, section_of(EmbeddingConfig, config, folder), _max_positions(network))
-    return files
-
-
 def _warn_of_differences(config: Mapping[str, object], decoding: list[str], *, spaces: bool) -> None:
     """Say what transformers does otherwise with a model: those options of its decoding, and how it reads a text."""
     penalties = " (there repetition penalties and n-grams count a prompt, but no source)"
@@ -227,7 +211,7 @@ def _warn_of_differences(config: Mapping[str, object], decoding: list[str], *, s
         warnings.warn(
             f"transformers does not follow {', '.join(differences)} of this model; `atento.load` does",
             AtentoWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
 
 
@@ -274,15 +258,21 @@ def _generation_settings(
         source: the settings of the folder that the model was read from.
     """
     seq2seq = network.architecture in WITH_SOURCE
-    data = (
-        _rule_keys(network.writing or WritingConfig())
-        | dict(source)
-        | {
-            "bos_token_id": network.bos_id if seq2seq else network.start_id,
-            "eos_token_id": list(network.eos_ids) if len(network.eos_ids) > 1 else network.eos_id,
-            "pad_token_id": network.pad_id,
-        }
-    )
+    writing = network.writing or WritingConfig()
+    rules = {
+        "forced_bos_token_id": writing.first,
+        "forced_eos_token_id": writing.last,
+        "suppress_tokens": list(writing.suppressed),
+        "begin_suppress_tokens": list(writing.suppressed_first),
+        "bad_words_ids": [list(ids) for ids in writing.banned],
+        "renormalize_logits": writing.renormalized,
+    }
+    stated = {name: value for name, value in rules.items() if value or (value == 0 and value is not False)}  # 0: an id
+    data = dict[str, object](stated | dict(source)) | {
+        "bos_token_id": network.bos_id if seq2seq else network.start_id,
+        "eos_token_id": list(network.eos_ids) if len(network.eos_ids) > 1 else network.eos_id,
+        "pad_token_id": network.pad_id,
+    }
     if seq2seq:
         data["decoder_start_token_id"] = network.start_id
     if decoding is not None:
@@ -313,19 +303,6 @@ def _decoding_keys(network: NetworkConfig, decoding: DecodingConfig, seq2seq: bo
     usual = _OUTPUT_TOKENS if seq2seq else CONTINUATION_TOKENS
     limit = min(decoding.max_new_tokens or usual, _max_positions(network) or usual)
     return data | {"max_new_tokens": limit}
-
-
-def _rule_keys(writing: WritingConfig) -> dict[str, object]:
-    """The rules of a network's outputs under their keys."""
-    data = {
-        "forced_bos_token_id": writing.first,
-        "forced_eos_token_id": writing.last,
-        "suppress_tokens": list(writing.suppressed),
-        "begin_suppress_tokens": list(writing.suppressed_first),
-        "bad_words_ids": [list(ids) for ids in writing.banned],
-        "renormalize_logits": writing.renormalized,
-    }
-    return {name: value for name, value in data.items() if value or (value == 0 and value is not False)}  # 0 is an id
 
 
 def _their_generation(folder: Path | None, network: NetworkConfig) -> tuple[dict[str, object], dict[str, object]]:

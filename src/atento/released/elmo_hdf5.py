@@ -193,21 +193,12 @@ def _fill(network: ELMo, read: _Read) -> None:
     for direction, layers in enumerate((network.forward_layers, network.backward_layers)):
         for number, layer in enumerate(layers):
             assert isinstance(layer, ProjectedLSTM)
-            _fill_layer(layer, d_model, f"RNN_{direction}/RNN/MultiRNNCell/Cell{number}/LSTMCell", read)
-
-
-def _fill_layer(layer: ProjectedLSTM, d_model: int, prefix: str, read: _Read) -> None:
-    """Read one LSTM, with gates in our order i, f, g, o, and 1 added to the bias of the forget gate."""
-    d_cell = layer.d_cell
-
-    def ours(gates: Tensor) -> Tensor:
-        """Columns i, j, f, o -> i, f, j, o."""
-        i, j, f, o = gates.split(d_cell, dim=-1)
-        return torch.cat([i, f, j, o], dim=-1)
-
-    matrix = ours(read(f"{prefix}/W_0", 2 * d_model, 4 * d_cell))
-    layer.input.weight.copy_(matrix[:d_model].t())
-    layer.recurrent.weight.copy_(matrix[d_model:].t())
-    layer.input.bias.copy_(ours(read(f"{prefix}/B", 4 * d_cell)))
-    layer.input.bias[d_cell : 2 * d_cell] += 1.0  # TensorFlow's `forget_bias`
-    layer.projection.weight.copy_(read(f"{prefix}/W_P_0", d_cell, d_model).t())
+            prefix, d_cell = f"RNN_{direction}/RNN/MultiRNNCell/Cell{number}/LSTMCell", layer.d_cell
+            gates = (read(f"{prefix}/W_0", 2 * d_model, 4 * d_cell), read(f"{prefix}/B", 4 * d_cell))
+            columns = (one.split(d_cell, dim=-1) for one in gates)
+            matrix, bias = (torch.cat([i, f, j, o], dim=-1) for i, j, f, o in columns)  # our order of the gates
+            layer.input.weight.copy_(matrix[:d_model].t())
+            layer.recurrent.weight.copy_(matrix[d_model:].t())
+            layer.input.bias.copy_(bias)
+            layer.input.bias[d_cell : 2 * d_cell] += 1.0  # TensorFlow's `forget_bias`
+            layer.projection.weight.copy_(read(f"{prefix}/W_P_0", d_cell, d_model).t())

@@ -150,8 +150,14 @@ def join(
             old = _adapted(old, row.transposed, name, parts, settings, folder)
         weight[start:stop] = old.to(weight.dtype)
         weights[row.ours] = weight
-        if "lora_B.bias" in parts:
-            _add_bias(weights, places.get(f"{bare}.bias"), name, parts, settings, folder)
+        if "lora_B.bias" in parts:  # it is added to that of the map
+            if (place := places.get(f"{bare}.bias")) is None:
+                raise ModelError(f"{folder}: `lora_bias` needs a bias of the base model, and {name} has none")
+            row, start, stop = place
+            bias = weights[row.ours].clone()
+            added = _scale(name, parts["lora_A.weight"].shape[0], settings) * parts["lora_B.bias"].float()
+            bias[start:stop] = (bias[start:stop].float() + added).to(bias.dtype)
+            weights[row.ours] = bias
 
 
 def _adapted(
@@ -175,24 +181,6 @@ def _adapted(
     if _MAGNITUDE in parts:  # DoRA, Liu et al. 2024: a row's length is learned apart from its direction
         total = total * (parts[_MAGNITUDE].float() / torch.linalg.norm(total, dim=1)).unsqueeze(1)
     return total.t() if of_table else total
-
-
-def _add_bias(
-    weights: dict[str, Tensor],
-    place: tuple[Row, int, int] | None,
-    name: str,
-    parts: Parts,
-    settings: Mapping[str, object],
-    folder: object,
-) -> None:
-    """Add the bias of B to that of the map. Raises ModelError: the map has none."""
-    if place is None:
-        raise ModelError(f"{folder}: `lora_bias` needs a bias of the base model, and {name} has none")
-    row, start, stop = place
-    bias = weights[row.ours].clone()
-    scale = _scale(name, parts["lora_A.weight"].shape[0], settings)
-    bias[start:stop] = (bias[start:stop].float() + scale * parts["lora_B.bias"].float()).to(bias.dtype)
-    weights[row.ours] = bias
 
 
 def _scale(name: str, rank: int, settings: Mapping[str, object]) -> float:

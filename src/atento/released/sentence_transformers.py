@@ -238,26 +238,21 @@ def sentence_files(network: NetworkConfig, embedding: EmbeddingConfig, max_len: 
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for i, (kind, path) in enumerate(modules)
     ]
+    poolings = embedding.pooling.split("+")
+    pooling: dict[str, object] = {"word_embedding_dimension": network.d_model}
+    if poolings == [ours for ours in _POOLINGS if ours in poolings]:
+        named = (ours for ours in dict.fromkeys((*_ALWAYS, *_POOLINGS)) if ours in poolings or ours in _ALWAYS)
+        pooling |= {f"pooling_mode_{_POOLINGS[ours]}": ours in poolings for ours in named}
+    else:  # another order than that of their flags
+        names = {ours: theirs for theirs, ours in _NAMED.items()}
+        pooling["pooling_mode"] = [names.get(ours, ours) for ours in poolings]
+    pooling |= {} if embedding.pool_prompt else {"include_prompt": False}
     return {
         MODULES: _json_bytes(rows),
-        "1_Pooling/config.json": _json_bytes({"word_embedding_dimension": network.d_model, **_modes(embedding)}),
+        "1_Pooling/config.json": _json_bytes(pooling),
         _LIMITS[0]: _json_bytes({"max_seq_length": min(limits, default=None), "do_lower_case": embedding.lowercase}),
         **({_SETTINGS: _json_bytes(settings)} if prompts else {}),
     }
-
-
-def _modes(embedding: EmbeddingConfig) -> dict[str, object]:
-    """The inverse of `_pooling`."""
-    poolings = embedding.pooling.split("+")
-    modes: dict[str, object] = {
-        f"pooling_mode_{_POOLINGS[ours]}": ours in poolings
-        for ours in dict.fromkeys((*_ALWAYS, *_POOLINGS))
-        if ours in poolings or ours in _ALWAYS
-    }
-    if poolings != [ours for ours in _POOLINGS if ours in poolings]:  # another order than that of their flags
-        names = {ours: theirs for theirs, ours in _NAMED.items()}
-        modes = {"pooling_mode": [names.get(ours, ours) for ours in poolings]}
-    return modes | ({} if embedding.pool_prompt else {"include_prompt": False})
 
 
 def _limits(network: Path) -> Mapping[str, object]:

@@ -46,8 +46,13 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
         )
     family = FAMILIES[config.family]
     config, weights = _without_other_heads(*in_plain_numbers(config, weights))
-    if any(head.side == "encoder" and HEAD_KINDS[head.kind] in family.on_encoder for head in config.heads):
-        config, weights = _encoder_alone(config, weights)
+    on_encoder = (head.side == "encoder" and HEAD_KINDS[head.kind] in family.on_encoder for head in config.heads)
+    if config.architecture != "encoder" and any(on_encoder):  # the encoder alone, by the names of an encoder
+        inside = {name.removeprefix(_ENCODER): value for name, value in weights.items() if name.startswith(_ENCODER)}
+        same = {name: value for name, value in weights.items() if name.startswith(("embedding.", "heads."))}
+        weights = {f"stack.{name}": value for name, value in inside.items()} | same
+        output = replace(config.output, scaled=False)
+        config = replace(config, architecture="encoder", n_decoder_layers=None, output=output)
     try:
         data, rows = family.write(config), family.rows(config)
         our_names = {name: row.ours for row in rows for name in (*row.theirs, *row.copies)}
@@ -94,17 +99,6 @@ def _without_other_heads(
         return config, weights
     remaining = {name: value for name, value in weights.items() if not name.startswith(dropped)}
     return replace(config, heads=heads, output=output), remaining
-
-
-def _encoder_alone(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[NetworkConfig, Mapping[str, Tensor]]:
-    """The encoder of an encoder-decoder with the heads on it, by the names of an encoder; an encoder stays as it is."""
-    if config.architecture == "encoder":
-        return config, weights
-    inside = {name.removeprefix(_ENCODER): value for name, value in weights.items() if name.startswith(_ENCODER)}
-    renamed = {f"stack.{name}": value for name, value in inside.items()}
-    same = {name: value for name, value in weights.items() if name.startswith(("embedding.", "heads."))}
-    output = replace(config.output, scaled=False)
-    return replace(config, architecture="encoder", n_decoder_layers=None, output=output), renamed | same
 
 
 def _computing_fields(config: NetworkConfig) -> dict[str, object]:

@@ -20,7 +20,7 @@ from atento.runs.setup import Setup
 from atento.storage.average_weights import average_run
 from atento.storage.whole_file import write_whole
 from atento.tasks.calibrating import keep_confidence
-from atento.tasks.split_evaluation import Scored, confidence_of, evaluation_of, joined_scores, validation_scores
+from atento.tasks.split_evaluation import confidence_of, evaluation_of, joined_scores, validation_scores
 from atento.training.loop import fit
 from atento.training.progress import Reporter
 from atento.training.run import Run
@@ -74,7 +74,15 @@ def _train_and_score(setup: Setup, run: Run) -> RunResult:
     if setup.recipe.training.average > 1:
         _average(setup, run)
     tested = [(part.data.test, part.recipe) for part in setup.parts or [setup] if part.data.test is not None]
-    test = _test(setup, tested) if tested else None
+    test = None
+    if tested:  # by the checkpoint that `atento.load` reads: the best, else the last
+        setup.network.load_state_dict(read_model(setup.folder).weights | without_effect(setup.network))
+        evaluations = [evaluation_of(setup.network, setup.tokenizer, *one) for one in tested]
+        test = joined_scores([(evaluation.scores, recipe) for evaluation, (_, recipe) in zip(evaluations, tested)])
+        for evaluation in evaluations if setup.recipe.data.folds else ():
+            write_outputs(setup.folder, evaluation.outputs, evaluation.gold)
+        shown = ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
+        setup.report(f"test: {shown}")
     _calibrate(setup)
     for part in setup.parts or [setup]:
         _compare(part, run, test)
@@ -133,15 +141,3 @@ def _average(setup: Setup, run: Run) -> None:
     averaged = average_run(run.folder, setup.recipe.training.average, score=score if valid else None)
     score_text = "" if averaged.score is None else f": {name} {signed(name, averaged.score):.2f}"
     setup.report(f"averaged the last {counted(len(averaged.names), 'checkpoint')}{score_text}")
-
-
-def _test(setup: Setup, tested: Scored) -> dict[str, float]:
-    """Return the test scores of the checkpoint that `atento.load` reads: the best, else the last."""
-    setup.network.load_state_dict(read_model(setup.folder).weights | without_effect(setup.network))
-    evaluations = [evaluation_of(setup.network, setup.tokenizer, *one) for one in tested]
-    test = joined_scores([(evaluation.scores, recipe) for evaluation, (_, recipe) in zip(evaluations, tested)])
-    for evaluation in evaluations if setup.recipe.data.folds else ():
-        write_outputs(setup.folder, evaluation.outputs, evaluation.gold)
-    scores = ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
-    setup.report(f"test: {scores}")
-    return test

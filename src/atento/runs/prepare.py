@@ -101,8 +101,16 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
         _report_warnings(doubtful_labels(train, label), report)
     else:
         _report_warnings(said_alike(training_labels(recipe, train)), report)
-    if recipe.data.folds:
-        train, splits["test"] = _fold(train, recipe, label, report)  # each label in each fold, where records have one
+    if recipe.data.folds:  # train on all folds but one; each label is in each fold, where records have one
+        data, noun, seed, every = recipe.data, TASKS[recipe.task].records, recipe.training.seed, train
+        parts = by_group(
+            train.columns,
+            TASKS[recipe.task].grouped_by,
+            lambda columns: fold_of(columns, data.folds, data.fold, seed, label, every.where),
+        )
+        train, test = (subset(every, rows) for rows in parts)
+        splits["test"], sizes = test, f"{len(train):,} training {noun}, {len(test):,} for the test"
+        report(f"fold {data.fold} of {data.folds}: {sizes} (seed {seed})")
     if recipe.data.held_out:
         # the records are divided, and their number is reported
         noun, labels = TASKS[recipe.task].records, labels_by_record(recipe, train)
@@ -122,19 +130,6 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
 def _report_warnings(warnings: Iterable[str], report: Report) -> None:
     for warning in warnings:
         report(f"warning: {warning}")
-
-
-def _fold(train: Split, recipe: Recipe, label: str | None, report: Report) -> tuple[Split, Split]:
-    """Return the training records of all folds but one, and those of that fold; report their number."""
-    data, noun, seed = recipe.data, TASKS[recipe.task].records, recipe.training.seed
-    parts = by_group(
-        train.columns,
-        TASKS[recipe.task].grouped_by,
-        lambda columns: fold_of(columns, data.folds, data.fold, seed, label, train.where),
-    )
-    rest, test = (subset(train, rows) for rows in parts)
-    report(f"fold {data.fold} of {data.folds}: {len(rest):,} training {noun}, {len(test):,} for the test (seed {seed})")
-    return rest, test
 
 
 def fingerprint_of(train: Split, valid: Split | None) -> str:

@@ -114,7 +114,15 @@ def identity_of(setup: Setup) -> dict[str, Any]:
                 threads = threads or torch.get_num_threads()
                 first, present = (counted(number, "process", "processes") for number in (before, processes))
                 setup.report(_rounding(f"with {first}", f"with {present}"))
-            return saved | _resumed_on(saved, device, threads, setup.report)
+            threads = threads or int(saved["threads"])
+            for condition, was, now in (  # each prevents bit-exact resumption
+                ("with {} threads", saved["threads"], threads),
+                ("on {}", saved["device"], device),
+                ("with torch {}", saved["deterministic_from"], torch.__version__),
+            ):
+                if was != now:
+                    setup.report(_rounding(condition.format(was), condition.format(now)))
+            return saved | {"threads": threads, "device": device}
         if has_begun(folder) or not setup.replica.main:
             raise UsageError(error)
         shutil.rmtree(folder / "tokenizer", ignore_errors=True)
@@ -234,19 +242,6 @@ def _moved(before: str | None, now: str | None) -> bool:
     """Whether two paths have the same name in different folders; the content is compared elsewhere."""
     was, is_now = Path(str(before)), Path(str(now))
     return None not in (before, now) and was.is_absolute() and was.name == is_now.name
-
-
-def _resumed_on(saved: dict[str, Any], device: str, threads: int | None, report: Report) -> dict[str, object]:
-    """Return the threads and the device of this start; warn of each difference that prevents bit-exact resumption."""
-    threads = threads or int(saved["threads"])
-    for description, before, now in (
-        ("with {} threads", saved["threads"], threads),
-        ("on {}", saved["device"], device),
-        ("with torch {}", saved["deterministic_from"], torch.__version__),
-    ):
-        if before != now:
-            report(_rounding(description.format(before), description.format(now)))
-    return {"threads": threads, "device": device}
 
 
 def _rounding(first: str, present: str) -> str:

@@ -86,16 +86,15 @@ def train_run(setup: Setup) -> RunResult:
     Raises RecipeError, DataError, UsageError: before any long work. TrainingStopped: a signal stopped training; a
     checkpoint was saved.
     """
-    run, unfinished = setup.replica.main_first(lambda: prepare_run(setup))
+
+    def prepare() -> tuple[Run, bool]:
+        for step in STEPS:
+            step(setup)
+        run = open_run(setup)
+        return run, start_or_resume(setup, run)
+
+    run, unfinished = setup.replica.main_first(prepare)
     return train_and_finish(setup, run) if unfinished else already_finished(run)
-
-
-def prepare_run(setup: Setup) -> tuple[Run, bool]:
-    """Take the steps of a run; return the run and whether it has not finished yet."""
-    for step in STEPS:
-        step(setup)
-    run = open_run(setup)
-    return run, start_or_resume(setup, run)
 
 
 def read_records(setup: Setup) -> None:

@@ -44,7 +44,13 @@ def average_run(
     Raises UsageError: the run has no checkpoint. CheckpointError: one of them is damaged.
     """
     all_paths = [item.path for item in list_checkpoints(run / "checkpoints")]  # the newest first
-    in_a_row = _in_a_row(all_paths)
+    in_a_row: list[Path] = []  # up to the first gap, where the recipe schedules one that is not there
+    for path in all_paths:
+        newer, older = _state(in_a_row[-1]) if in_a_row else {}, _state(path)
+        every = newer.get("checkpoint_every")
+        if every is not None and newer["step"] - older.get("step", newer["step"]) > every:
+            break
+        in_a_row.append(path)
     paths = ([path for path in in_a_row if _state(path).get("scheduled", True)] or in_a_row)[:last]
     if not paths:
         raise UsageError(f"{run} has no checkpoint to average")
@@ -71,19 +77,6 @@ def average_run(
     until = all_paths.index(paths[-1]) if len(paths) == last else len(all_paths)  # those behind were not asked for
     skipped = tuple(folder.name for folder in all_paths[:until] if folder not in paths)
     return AveragedCheckpoint(path, tuple(folder.name for folder in paths), skipped, mean_score)
-
-
-def _in_a_row(paths: Sequence[Path]) -> list[Path]:
-    """The newest of some checkpoints up to the first gap, where the recipe schedules one that is not there."""
-    row: list[Path] = []
-    for path in paths:
-        if row:
-            newer, older = _state(row[-1]), _state(path)
-            every = newer.get("checkpoint_every")
-            if every is not None and newer["step"] - older.get("step", newer["step"]) > every:
-                break
-        row.append(path)
-    return row
 
 
 def _state(path: Path) -> dict[str, Any]:

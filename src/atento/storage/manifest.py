@@ -175,28 +175,21 @@ def verify(path: Path) -> Manifest:
     return manifest
 
 
-def read_verified(path: Path, entry: FileEntry, limit: int) -> bytes:
-    """The content of one small file, verified against its entry.
-    Raises CheckpointError: it is missing, altered, or longer than `limit` bytes.
-    """
-    if entry.size > limit:
-        raise CheckpointError(f"checkpoint {path}: {entry.name} has {entry.size} bytes, more than the {limit} allowed")
-    with directory(path) as fd, _plain_file(path, fd, entry.name) as file:
-        content = _read(path, entry.name, file, entry.size)
-    if len(content) != entry.size or hashlib.sha256(content).hexdigest() != entry.sha256:
-        raise CheckpointError(f"checkpoint {path}: {entry.name} was altered: its SHA-256 is not that of {MANIFEST}")
-    return content
-
-
 def read_json(path: Path, manifest: Manifest, name: str) -> dict[str, Any]:
     """One JSON object of a checkpoint, verified against the manifest.
-    Raises CheckpointError: it is missing, altered or malformed.
+    Raises CheckpointError: it is missing, altered, malformed or too long.
     """
     entry = manifest.entry(name)
     if entry is None:
         raise CheckpointError(f"checkpoint {path}: {name} is not part of it")
+    if entry.size > JSON_LIMIT:
+        raise CheckpointError(f"checkpoint {path}: {name} has {entry.size} bytes, more than the {JSON_LIMIT} allowed")
+    with directory(path) as fd, _plain_file(path, fd, name) as file:
+        content = _read(path, name, file, entry.size)
+    if len(content) != entry.size or hashlib.sha256(content).hexdigest() != entry.sha256:
+        raise CheckpointError(f"checkpoint {path}: {name} was altered: its SHA-256 is not that of {MANIFEST}")
     try:
-        value = strict_json(read_verified(path, entry, JSON_LIMIT))
+        value = strict_json(content)
     except ValueError as error:
         raise CheckpointError(f"checkpoint {path}: {name} is malformed: {error}") from None
     if not isinstance(value, dict):

@@ -252,18 +252,6 @@ def _attribution(model: TaskModel, reading: Reading, method: str, steps: int | N
     return (gradient_input if method == "gradient-input" else rollout)(model.network, reading)
 
 
-def _baseline(model: TaskModel, method: str) -> str:
-    """What a method compares with, in words."""
-    mask_id, characters = _mask_id(model), characters_of_words(model.network.config) is not None
-    token = "zero" if characters else "padding token's" if mask_id is None else "mask token's"
-    return {
-        "integrated-gradients": f"the {token} vector in place of each word's, special tokens as they are",
-        "gradient-input": "zero vectors in place of all tokens, by the slope alone",
-        "leave-out": "the text without the word" if mask_id is None else "the mask token in place of the word",
-        "rollout": "",
-    }[method]
-
-
 def _explanation(
     model: TaskModel, explained: Explained, attributions: Sequence[Attribution], method: str, title: str
 ) -> Explanation:
@@ -273,6 +261,14 @@ def _explanation(
     scores = np.sum(rows, axis=0) + 0.0  # no -0.0
     totals = np.sum([one.totals for one in attributions], axis=0)
     values = np.sum([one.values for one in attributions], axis=0)
+    mask_id, characters = _mask_id(model), characters_of_words(model.network.config) is not None
+    token = "zero" if characters else "padding token's" if mask_id is None else "mask token's"
+    baseline = {  # what a method compares with, in words
+        "integrated-gradients": f"the {token} vector in place of each word's, special tokens as they are",
+        "gradient-input": "zero vectors in place of all tokens, by the slope alone",
+        "leave-out": "the text without the word" if mask_id is None else "the mask token in place of the word",
+        "rollout": "",
+    }[method]
     whole = Explanation(
         groups.words,
         scores.sum(axis=0).tolist(),
@@ -281,7 +277,7 @@ def _explanation(
         float(totals.sum()),
         explained.quantity,
         float(values.sum()),
-        _baseline(model, method),
+        baseline,
         abs(float((scores.sum(axis=1) - totals).sum())),
         max(one.steps for one in attributions),
         groups.special,

@@ -160,7 +160,19 @@ def validate(run: Run) -> None:
     for written in (event | scores, *(event | {"event": "sample", "number": n} | sample for n, sample in numbered)):
         run.journal.append(written)
         run.reporter.event(written)
-    _warn_of_still_metrics(run, scores)
+    # warn once of metrics that are the same in all validations; with patience, before it ends the run
+    metrics = {name: scores[name] for name in run.deciding[:-1]}
+    before = progress.still if progress.validations else metrics
+    progress.still = {name: n for name, n in before.items() if metrics[name] == n and math.isfinite(n)}
+    progress.validations += 1
+    told = min(4, run.config.early_stop or 4) + 1
+    if progress.validations == told or (progress.step == run.steps and 2 < progress.validations < told):
+        for name, value in progress.still.items():
+            others = ", ".join(other for other in run.deciding if other not in progress.still)
+            run.reporter.line(
+                f"warning: {name} was {value:g} in all {progress.validations} validations: it tells no checkpoint from "
+                f"another, and {others} decides which is best"
+            )
     score, *progress.ties = quality(scores, run.deciding)
     # the checkpoint of this step has no score then
     progress.score, progress.score_step = score if math.isfinite(scores[run.score_name]) else None, progress.step
@@ -176,22 +188,6 @@ def validate(run: Run) -> None:
         tried = counted(progress.stale, "validation")
         run.reporter.line(f"step {progress.step}: no better {run.score_name} in {tried}; stopping early")
         progress.finished = True
-
-
-def _warn_of_still_metrics(run: Run, scores: Mapping[str, float]) -> None:
-    """Warn once of metrics that are the same in all validations; with patience, before it ends the run."""
-    progress, metrics = run.progress, {name: scores[name] for name in run.deciding[:-1]}
-    before = progress.still if progress.validations else metrics
-    progress.still = {name: n for name, n in before.items() if metrics[name] == n and math.isfinite(n)}
-    progress.validations += 1
-    told = min(4, run.config.early_stop or 4) + 1
-    if progress.validations == told or (progress.step == run.steps and 2 < progress.validations < told):
-        for name, value in progress.still.items():
-            others = ", ".join(other for other in run.deciding if other not in progress.still)
-            run.reporter.line(
-                f"warning: {name} was {value:g} in all {progress.validations} validations: it tells no checkpoint from "
-                f"another, and {others} decides which is best"
-            )
 
 
 def _samples(run: Run) -> list[dict[str, str]]:

@@ -217,22 +217,17 @@ class BatchedMuon(torch.optim.Muon):
             momentum.lerp_(gradient, 1 - group["momentum"])
             direction = gradient.lerp(momentum, group["momentum"]).bfloat16()  # Nesterov's
             directions.append(direction if len(parameter) == rows else direction.T)  # no more rows than columns
-        orthogonal = _orthogonalized(directions, group["ns_coefficients"], group["ns_steps"], group["eps"])
-        for (parameter, _), direction in zip(pairs, orthogonal):
+        # about the nearest matrices with orthogonal rows to matrices (R,C), R <= C, by Newton-Schulz: (N,R,C)
+        a, b, c = group["ns_coefficients"]
+        norms = torch.stack([matrix.norm() for matrix in directions])
+        x = torch.stack(directions) / norms.clamp(min=group["eps"])[:, None, None]  # no singular value above 1
+        for _ in range(group["ns_steps"]):
+            gram = x @ x.mT
+            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+        for (parameter, _), direction in zip(pairs, x):
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
             factor = 0.2 * math.sqrt(max(parameter.shape))  # the root mean square of a step of AdamW
             parameter.add_(direction if len(parameter) == rows else direction.T, alpha=-group["lr"] * factor)
-
-
-def _orthogonalized(matrices: Sequence[Tensor], coefficients: Sequence[float], steps: int, eps: float) -> Tensor:
-    """Return the nearest matrices with orthogonal rows to matrices (R,C), R <= C, about, by Newton-Schulz: (N,R,C)."""
-    a, b, c = coefficients
-    norms = torch.stack([matrix.norm() for matrix in matrices])
-    x = torch.stack(list(matrices)) / norms.clamp(min=eps)[:, None, None]  # no singular value above 1
-    for _ in range(steps):
-        gram = x @ x.mT
-        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x
 
 
 def hidden_matrices(network: Network) -> list[str]:

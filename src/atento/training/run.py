@@ -246,7 +246,16 @@ def restore(run: Run, path: Path, *, continues: bool = True) -> dict[str, Any]:
         )
     run.updater.load(checkpoint.weights, checkpoint.optimizer)
     run.progress = Progress.from_dict(checkpoint.state | {"score": checkpoint.state.get("last_score")})
-    _say_schedule(run, checkpoint.step, checkpoint.state.get("steps"))
+    step, steps = checkpoint.step, checkpoint.state.get("steps")
+    if steps is not None and steps != run.steps and step < run.steps:
+        zero_at = run.progress.zero_at
+        before, now = (learning_rate(run.config, step + 1, count, zero_at=zero_at) for count in (steps, run.steps))
+        if before != now:
+            run.reporter.line(
+                f"warning: the run had {counted(steps, 'step')} and has {counted(run.steps, 'step')} now: with the "
+                f"schedule {run.config.schedule}, the learning rate of step {step + 1:,} is {now:.2e} instead of "
+                f"{before:.2e}"
+            )
     if run.updater.noise is not None:
         run.updater.noise.sums = dict(run.progress.noise)
     if run.updater.loss_scale is not None:
@@ -261,17 +270,3 @@ def restore_weights(run: Run, path: Path) -> int:
     checkpoint = load_checkpoint(path)
     run.updater.load(checkpoint.weights, checkpoint.optimizer)
     return checkpoint.step
-
-
-def _say_schedule(run: Run, step: int, steps: int | None) -> None:
-    """Warn if the run had another number of steps, and its schedule gives other learning rates now."""
-    if steps is None or steps == run.steps:
-        return
-    zero_at = run.progress.zero_at
-    before, now = (learning_rate(run.config, step + 1, count, zero_at=zero_at) for count in (steps, run.steps))
-    if step < run.steps and before != now:
-        run.reporter.line(
-            f"warning: the run had {counted(steps, 'step')} and has {counted(run.steps, 'step')} now: with the "
-            f"schedule {run.config.schedule}, the learning rate of step {step + 1:,} is {now:.2e} instead of "
-            f"{before:.2e}"
-        )

@@ -279,28 +279,26 @@ class Updater:
             self.optimizer.zero_grad()
             return float("inf")
         if not (norm < float("inf") and finite):  # NaN fails both
-            raise self._not_finite(sums, norm, step, "gradient" if finite else "loss")
+            # the first such parameter; weights first: they were broken before this update
+            names = [name for name, p in self.parameters.items() if not bool(torch.isfinite(p).all())]
+            where = f"; the weight {names[0]} is not finite" if names else ""
+            if not names:
+                gradients = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
+                names = [name for name, gradient in gradients.items() if not bool(torch.isfinite(gradient).all())]
+                where = f"; the first such gradient is that of {names[0]}" if names else ""
+            self.optimizer.zero_grad()
+            loss = sum(head_sums.loss / max(1, head_sums.targets) for head_sums in sums.values())
+            raise NotFinite(
+                f"step {step}: the {'gradient' if finite else 'loss'} is not finite (loss {loss:g}, gradient norm "
+                f"{norm:g}); the weights are unchanged{where}. Lower `training.learning_rate` or raise "
+                "`training.warmup`",
+                names[0] if names else "",
+            )
         if self.config.clip and norm > self.config.clip:  # norm is that before clipping
             torch._foreach_mul_(grads, self.config.clip / norm)
         if self.loss_scale is not None:
             self.loss_scale.took()  # an update without overflow
         return norm
-
-    def _not_finite(self, sums: Mapping[str, Sums], norm: float, step: int, what: str) -> NotFinite:
-        """Return the error of an update that is not finite, with the first such parameter; free the gradients."""
-        names = [name for name, p in self.parameters.items() if not bool(torch.isfinite(p).all())]
-        where = f"; the weight {names[0]} is not finite" if names else ""
-        if not names:  # weights first: they were broken before this update
-            gradients = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
-            names = [name for name, gradient in gradients.items() if not bool(torch.isfinite(gradient).all())]
-            where = f"; the first such gradient is that of {names[0]}" if names else ""
-        self.optimizer.zero_grad()
-        loss = sum(head_sums.loss / max(1, head_sums.targets) for head_sums in sums.values())
-        return NotFinite(
-            f"step {step}: the {what} is not finite (loss {loss:g}, gradient norm {norm:g}); the weights are unchanged"
-            f"{where}. Lower `training.learning_rate` or raise `training.warmup`",
-            names[0] if names else "",
-        )
 
     def copy_weights(self) -> None:
         """Copy the weights to the network that computes in a narrower type; in float32 it is the same network."""

@@ -111,8 +111,14 @@ def side_vectors(network: Network, batch: Batch, settings: Contrast, random: Ran
     skips = torch.tensor([settings.skip.get(name, 0) for name in names for _ in batch.inputs[name]], device=ids.device)
     places = torch.arange(len(ids), device=ids.device)  # of each row, which of those below it is
     if settings.windows is None:
-        once, places = _different_rows(torch.cat([ids, skips[:, None]], dim=1), len(names))
-        ids, real, skips, lengths = ids[once], real[once], skips[once], lengths[once]  # each different text once
+        # each different text once, which has one place; but where a record has one text on two sides, dropout may be
+        # what tells these apart (Gao et al. 2021, SimCSE)
+        _, found = torch.unique(torch.cat([ids, skips[:, None]], dim=1), dim=0, return_inverse=True)
+        records = found.view(len(names), -1).sort(dim=0).values  # (sides, records): the texts of a record, sorted
+        rows = places
+        places = rows if (records[1:] == records[:-1]).any() else found
+        once = places.new_full((int(places.max()) + 1,), len(ids)).scatter_reduce(0, places, rows, "amin")  # the first
+        ids, real, skips, lengths = ids[once], real[once], skips[once], lengths[once]
     order = torch.argsort(lengths, stable=True)  # so that a group is padded to its own longest text
     per_group = _GROUP_TOKENS.get(ids.device.type, _MANY_TOKENS)
     count = min(len(ids), max(settings.pieces, round(int(lengths.sum()) / per_group)))  # at least as many as `pieces`
@@ -130,22 +136,8 @@ def side_vectors(network: Network, batch: Batch, settings: Contrast, random: Ran
     if settings.windows is None:
         return list(sides)
     windows = (TextWindows(settings.windows, batch.extras[f"{name} texts"]) for name in names)
-    pooled = [pool_windows(found, side) for found, side in zip(windows, sides)]
+    pooled = [pool_windows(own, side) for own, side in zip(windows, sides)]
     return [F.normalize(side, dim=-1) for side in pooled] if settings.normalize else pooled
-
-
-def _different_rows(rows: Tensor, sides: int) -> tuple[Tensor, Tensor]:
-    """Where each different one of the rows (N,L) first stands, and for each row (N,) which of these it is.
-
-    Where a record has one text on two sides, all rows count as different: dropout may be what tells its sides apart
-    (Gao et al. 2021, SimCSE).
-    """
-    _, places = torch.unique(rows, dim=0, return_inverse=True)  # (N,): equal rows have one number
-    records = places.view(sides, -1).sort(dim=0).values  # (sides, records): the texts of a record, sorted
-    if (records[1:] == records[:-1]).any():
-        places = torch.arange(len(rows), device=rows.device)
-    once = places.new_full((int(places.max()) + 1,), len(rows))  # N: larger than any place
-    return once.scatter_reduce(0, places, torch.arange(len(rows), device=rows.device), "amin"), places
 
 
 def _read(

@@ -106,7 +106,12 @@ def calibrate(network: Encoder, rows: Sequence[Sequence[int]]) -> None:
         new = int8_map(linear, inputs[id(linear)], uniform=uniform, least=least)
         setattr(owner, name, new)
         if name == "output" and owner.n_kv_heads == owner.n_heads:
-            _join_rates(made[-1], new)
+            # the map before, whose last outputs are the values, also applies the rates of this one's inputs
+            values, step, width = made[-1], new.rates.max(), new.in_features
+            values.scales[-width:] *= new.rates / step
+            if values.bias is not None:
+                values.bias[-width:] *= new.rates / step
+            new.rates = nn.Parameter(step.reshape(1), requires_grad=False)
         made.append(new)
 
 
@@ -127,15 +132,6 @@ def _record(inputs: dict[int, _Inputs], kept: int, linear: nn.Module, arguments:
     own = inputs.setdefault(id(linear), _Inputs(low, high))
     own.low, own.high = torch.minimum(own.low, low), torch.maximum(own.high, high)
     own.rows.append(x[:: math.ceil(len(x) / kept)].clone())  # every n-th row
-
-
-def _join_rates(values: Int8Projection, output: Int8Projection) -> None:
-    """Let the map whose last outputs are the values also apply the rates of the map that reads the heads' outputs."""
-    step, width = output.rates.max(), output.in_features
-    values.scales[-width:] *= output.rates / step
-    if values.bias is not None:
-        values.bias[-width:] *= output.rates / step
-    output.rates = nn.Parameter(step.reshape(1), requires_grad=False)
 
 
 def int8_map(linear: nn.Linear, inputs: _Inputs, *, uniform: bool, least: float = _HELPS) -> Int8Projection:

@@ -71,7 +71,16 @@ def real_pairs(loaded: LoadedRecipe, tag: str) -> RealPairs:
     if recipe.data.held_out:
         at = loaded.origins.get("data.held_out", "data.held_out")
         raise RecipeError(f"{at}: data.held_out would take synthetic pairs too: name a file of pairs as data.valid")
-    _check_tag(loaded, tag)
+    begins = recipe.init or recipe.network.features
+    named = recipe.tokenizer.path if begins is None else begins.model
+    try:  # whether the recipe's tokenizer has such a token, or a new one can get it
+        if tag and named is not None:
+            here = loaded.home / named
+            Tokenizer.load(find_tokenizer(here if here.exists() else named), markers=[tag])
+        elif tag:
+            standard_specials([tag])
+    except TokenizerError as error:
+        raise UsageError(f"--tag {tag}: {error}; --tag '' leaves synthetic sources unmarked") from None
     files = iter(read_sources(recipe, "train", folder))
     # a source may be several files
     train = [[next(files) for _ in range(count)] for count in files_by_source(recipe, "train", folder)]
@@ -80,21 +89,6 @@ def real_pairs(loaded: LoadedRecipe, tag: str) -> RealPairs:
             if tag and tag in source:
                 raise DataError(f"{part.where(row)}: the source has the tag {tag}: give another as --tag")
     return RealPairs(train, [part for split in ("valid", "test") for part in read_sources(recipe, split, folder)])
-
-
-def _check_tag(loaded: LoadedRecipe, tag: str) -> None:
-    """Raises UsageError: the recipe's tokenizer has no such token, or a new one cannot get it."""
-    recipe = loaded.recipe
-    begins = recipe.init or recipe.network.features
-    named = recipe.tokenizer.path if begins is None else begins.model
-    try:
-        if tag and named is not None:
-            here = loaded.home / named
-            Tokenizer.load(find_tokenizer(here if here.exists() else named), markers=[tag])
-        elif tag:
-            standard_specials([tag])
-    except TokenizerError as error:
-        raise UsageError(f"--tag {tag}: {error}; --tag '' leaves synthetic sources unmarked") from None
 
 
 def check_finished(model: str) -> None:

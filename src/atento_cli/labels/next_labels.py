@@ -76,7 +76,17 @@ def suggest(
     for warning in records.warnings():
         say(f"warning: {warning}")
     texts = [tuple(map(as_text, record)) for record in records]  # words joined by spaces
-    rows = _to_label(records, texts, labelled, _texts_of_run(run, [*records.columns], by_split(data), say), say)
+    known = _texts_of_run(run, [*records.columns], by_split(data), say)
+    reasons: dict[str, list[int]] = {"have a label": [], "are in the data of the run, or stand before": [], "": []}
+    for row, (line, text) in enumerate(zip(records.origins.lines, map(compared, texts))):
+        reasons[[*reasons][0 if line in labelled else 1 if text in known else 2]].append(row)
+        known.add(text)
+    rows, total = reasons.pop(""), f"{len(records):,} texts of {records.origins.names[0]}"
+    left_out = [f"{len(out):,} of {total} {why} ({records.where(out[0])})" for why, out in reasons.items() if out]
+    if not rows:
+        raise DataError(f"no text is left to suggest: {', '.join(left_out)}")
+    for why in left_out:
+        say(f"warning: {why} and are left out")
     parts = [embed(run, list(side), normalize=True) for side in zip(*(texts[row] for row in rows))]  # of a pair, two
     chosen = [record if len(record) > 1 else record[0] for record in map([*records].__getitem__, rows)]
     if spec.outputs == "tags":  # of a sentence, the mean of the sizes over its words
@@ -122,25 +132,6 @@ def _texts_of_run(
     names = ["tokens"] if "tokens" in data.train.columns else names
     splits = filter(None, (data.train, data.valid, data.test))
     return {compared(tuple(map(as_text, texts))) for split in splits for texts in zip(*(split[name] for name in names))}
-
-
-def _to_label(
-    records: Records, texts: Sequence[object], labelled: set[int], known: set[object], say: Callable[[str], None]
-) -> list[int]:
-    """The numbers of the records to choose from; a warning counts those of each kind that are left out.
-    Raises DataError: none is left.
-    """
-    reasons: dict[str, list[int]] = {"have a label": [], "are in the data of the run, or stand before": [], "": []}
-    for row, (line, text) in enumerate(zip(records.origins.lines, map(compared, texts))):
-        reasons[[*reasons][0 if line in labelled else 1 if text in known else 2]].append(row)
-        known.add(text)
-    rows, total = reasons.pop(""), f"{len(records):,} texts of {records.origins.names[0]}"
-    found = [f"{len(out):,} of {total} {why} ({records.where(out[0])})" for why, out in reasons.items() if out]
-    if not rows:
-        raise DataError(f"no text is left to suggest: {', '.join(found)}")
-    for why in found:
-        say(f"warning: {why} and are left out")
-    return rows
 
 
 def _read_pool(

@@ -72,9 +72,18 @@ def suspect(
     """
     folder, memory = path_of(run, "run", "a folder"), by_split(data)
     if not (folder / "fold-1").is_dir():
-        recipe: Any = _recipe(folder, memory)
+        trained = _recipe(folder, memory)
+        recipe: Any = run
         folder = Path(f"{folder.resolve()}-{'features' if features else 'folds'}-{folds}")
-        recipe = _of_features(recipe, Path(run), folder) if features else run
+        if features:  # a linear classifier on the vectors of the run's network, with its training data alone
+            init = {"model": str(Path(run).resolve()), "train": "head", "cache": str(folder / "vectors")}
+            recipe = {
+                "task": trained.task,
+                "name": folder.name,
+                "data": {**asdict(trained.data), "valid": [], "test": [], "held_out": 0},
+                "init": {**init, "classifier": {"kind": "logistic"}},
+                "training": {"seed": trained.training.seed, "baseline": False},
+            }
         changes = {} if features else {"data.test": [], "training.keep": 1, "training.baseline": False}
         cross_validate(recipe, changes, folds=folds, data=data, out=folder, **options)
     elif features or any(options.get(name) for name in ("force", "precision", "seed")):
@@ -104,18 +113,6 @@ def _recipe(folder: Path, memory: Mapping[str, MemoryRecords]) -> Recipe:
     if TASKS[recipe.task].outputs not in ("classes", "tags"):
         raise UsageError(f"{folder} is a run of {recipe.task}, which does not give a text, a pair or a word one label")
     return recipe
-
-
-def _of_features(recipe: Recipe, run: Path, folder: Path) -> dict[str, object]:
-    """The recipe of a linear classifier on the vectors of a run's network, with the run's training data alone."""
-    init = {"model": str(run.resolve()), "train": "head", "cache": str(folder / "vectors")}
-    return {
-        "task": recipe.task,
-        "name": folder.name,
-        "data": {**asdict(recipe.data), "valid": [], "test": [], "held_out": 0},
-        "init": {**init, "classifier": {"kind": "logistic"}},
-        "training": {"seed": recipe.training.seed, "baseline": False},
-    }
 
 
 def _judged(folder: Path, memory: Mapping[str, MemoryRecords], device: str) -> tuple[list[Suspect], list[str], Floats]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from atento.attention.positions import Learned
 from atento.base.errors import UsageError
 from atento.config.reading.loading import load_recipe
-from atento.data.batches.batch import Batch, Batches
+from atento.data.batches.batch import Batch
 from atento.models.load import read_model
 from atento.networks import build_network
 from atento.networks.build import own_draws
@@ -91,7 +91,17 @@ def position_report(run: str | Path) -> list[PositionTable]:
         network = build_network(config)
     first = {name: table.detach().clone() for name, table in learned_tables(network)}
     network.load_state_dict(model_files.weights)
-    counts = count_positions(batches, step, config.max_len)
+    none = np.zeros(config.max_len, dtype=np.int64)  # later positions are not counted
+    counts: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}  # updates and tokens that reached each position
+    for update in range(step):
+        token_counts: dict[str, NDArray[np.int64]] = {}
+        for part in batches.parts(update):
+            for side, positions_of_tokens in _real_positions(part.batch):
+                found = torch.bincount(positions_of_tokens, minlength=len(none))[: len(none)].numpy()
+                token_counts[side] = token_counts.get(side, 0) + found
+        for side, found in token_counts.items():
+            updates, tokens = counts.get(side, (none, none))
+            counts[side] = updates + (found > 0), tokens + found  # an update counts once a position
     tables = []
     for name, after in learned_tables(network):
         side = "target" if name.startswith(("target", "decoder")) else "source"
@@ -108,29 +118,6 @@ def learned_tables(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for name, module in network.named_modules():
         if isinstance(module, Learned) and not name.startswith("source_features."):
             yield name, module.weight[module.shift :]
-
-
-def count_positions(
-    batches: Batches, steps: int, positions: int
-) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Count for each side of the training data the updates and the tokens that reached each position.
-
-    Args:
-        steps: number of updates, from the first.
-        positions: number of positions; later ones are not counted.
-    """
-    counts: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
-    for update in range(steps):
-        token_counts: dict[str, NDArray[np.int64]] = {}
-        for part in batches.parts(update):
-            for side, positions_of_tokens in _real_positions(part.batch):
-                position_counts = torch.bincount(positions_of_tokens, minlength=positions)[:positions].numpy()
-                token_counts[side] = token_counts.get(side, 0) + position_counts  # later positions are cut off
-        for side, position_counts in token_counts.items():
-            none = np.zeros(positions, dtype=np.int64)
-            updates, tokens = counts.get(side, (none, none))
-            counts[side] = updates + (position_counts > 0), tokens + position_counts  # an update counts once a position
-    return counts
 
 
 def _real_positions(batch: Batch) -> Iterator[tuple[str, Tensor]]:

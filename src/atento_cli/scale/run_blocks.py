@@ -156,22 +156,17 @@ class BlockRun:
                             f"the model could not be loaded in {ATTEMPTS} workers; the last time {result}"
                         )
                     self._lost(f"a worker was lost before its model was loaded: {result}")
+                elif (attempts := self._attempts[block.number] + 1) < ATTEMPTS:
+                    self._attempts[block.number] = attempts
+                    self._lost(f"a worker was lost in {block.range}, which is done again: {result}")
+                    pool.put(*self._under_way[block.number])
                 else:
-                    self._again(pool, block, result)
+                    del self._under_way[block.number]
+                    self._failed.append((block, result))
                 self._hand_out(pool, waiting)
         if self._failed:
             names = ", ".join(block.range for block, _ in self._failed)
             raise AtentoError(f"{names} failed {ATTEMPTS} times; the last time {self._failed[-1][1]}")
-
-    def _again(self, pool: WorkerPool, block: Block, error: WorkerLost) -> None:
-        """Hand out the block of a lost worker once more, unless it lost too many."""
-        self._attempts[block.number] += 1
-        if self._attempts[block.number] < ATTEMPTS:
-            self._lost(f"a worker was lost in {block.range}, which is done again: {error}")
-            pool.put(*self._under_way[block.number])
-        else:
-            del self._under_way[block.number]
-            self._failed.append((block, error))
 
     def _hand_out(self, pool: WorkerPool, waiting: Iterator[tuple[Block, bytes]]) -> None:
         """Keep one block ready beside those that workers have."""

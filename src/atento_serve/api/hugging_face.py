@@ -109,8 +109,13 @@ async def _answer(service: Service, request: Request, model: str | None, task: s
         fields = read(_Parts, value)
         inputs, parameters = fields.inputs, (fields.parameters or {}) | (fields.model_extra or {})
         head = parameters.pop("head", None)
-        if head is not None:
-            model = _model_with_head(service, model, head)
+        if head is not None:  # of the model, or of the first that has one of that name
+            heads = {name: service.describe(name).heads for name in ([model] if model is not None else service.models)}
+            model = next((name for name, known in heads.items() if isinstance(head, str) and head in known), None)
+            if model is None:
+                every = list(dict.fromkeys(name for known in heads.values() for name in known))
+                near = nearest(str(head)[:60], every) if every else ": it has none"
+                raise wrong_field("/parameters/head", f"`head`: the model has no head {described(head)}{near}")
         if task is None:
             assert model is not None
             description = service.describe(model)
@@ -132,17 +137,6 @@ async def _answer(service: Service, request: Request, model: str | None, task: s
                 raise wrong_field("/stream", f"`stream` takes a model that writes text: {model!r} can {verb}")
             return await generation(call, stream=True)
         return JSONResponse(await unless_gone(request, payload(call)))
-
-
-def _model_with_head(service: Service, model: str | None, head: object) -> str:
-    """The model, or the first, that has a head of that name. Raises ServiceError: 422, none has."""
-    heads = {name: service.describe(name).heads for name in ([model] if model is not None else service.models)}
-    found = next((name for name, known in heads.items() if isinstance(head, str) and head in known), None)
-    if found is None:
-        every = list(dict.fromkeys(name for known in heads.values() for name in known))
-        known = nearest(str(head)[:60], every) if every else ": it has none"
-        raise wrong_field("/parameters/head", f"`head`: the model has no head {described(head)}{known}")
-    return found
 
 
 class _Parts(Fields):

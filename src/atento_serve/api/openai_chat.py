@@ -105,7 +105,18 @@ def add_routes(app: FastAPI, service: Service) -> None:
         bounded("top_logprobs", fields.top_logprobs, 0, MOST_LOG_PROBS)
         if fields.top_logprobs and not fields.logprobs:
             raise wrong_field("/top_logprobs", "`top_logprobs` takes `logprobs` true: got none")
-        model, conversation = fields.model, _conversation(service, fields)
+        model = fields.model
+        if not service.describe(model).has_chat_template:
+            message = f"the tokenizer of the model {model!r} has no chat template: use /v1/completions"
+            raise ServiceError(400, message, "no_chat_template", param="/model")
+        if not fields.messages:
+            raise wrong_field("/messages", "`messages` must have at least one message: got none")
+        messages = [_message(row, number) for number, row in enumerate(fields.messages)]
+        variables = fields.chat_template_kwargs or {}
+        for name in _OWN_VARIABLES:
+            if name in variables:
+                raise wrong_field("/chat_template_kwargs", f"`chat_template_kwargs` must not have `{name}`")
+        conversation = {"messages": messages, "variables": variables}
         shared = {name: getattr(fields, name) for name in SharedFields.model_fields}
         max_tokens = fields.max_completion_tokens if fields.max_tokens is None else fields.max_tokens
         # without `max_tokens` an output may be as long as the service allows
@@ -124,26 +135,6 @@ def add_routes(app: FastAPI, service: Service) -> None:
             choices.append({"index": number, **said, "finish_reason": finish_reason(output)})
         usage = usage_of(outcome.prompt_tokens // plan.repeats, outcome.new_tokens)
         return JSONResponse(_head(work, model, "chat.completion") | {"choices": choices, "usage": usage})
-
-
-def _conversation(service: Service, fields: ChatFields) -> dict[str, object]:
-    """The conversation as an item of a job.
-
-    Raises:
-        ServiceError: 400, the tokenizer has no chat template; 422, a message or a variable is wrong.
-    """
-    description = service.describe(fields.model)
-    if not description.has_chat_template:
-        message = f"the tokenizer of the model {fields.model!r} has no chat template: use /v1/completions"
-        raise ServiceError(400, message, "no_chat_template", param="/model")
-    if not fields.messages:
-        raise wrong_field("/messages", "`messages` must have at least one message: got none")
-    messages = [_message(row, number) for number, row in enumerate(fields.messages)]
-    variables = fields.chat_template_kwargs or {}
-    for name in _OWN_VARIABLES:
-        if name in variables:
-            raise wrong_field("/chat_template_kwargs", f"`chat_template_kwargs` must not have `{name}`")
-    return {"messages": messages, "variables": variables}
 
 
 def _message(row: Mapping[str, Any], number: int) -> dict[str, str]:

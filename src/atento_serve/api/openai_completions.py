@@ -53,7 +53,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
     @posts(app, service, CompletionFields, "/v1/completions", summary="Continue prompts", tag="OpenAI")
     async def completions(request: Request, fields: CompletionFields) -> Response:
         unsupported(fields, NEUTRAL | {"suffix": ("",)})
-        verb = _writing_verb(service, fields.model)
+        description = service.describe(fields.model)
+        verb = next((verb for verb in (description.verb, *description.verbs) if verb in WRITING), None)
+        if verb is None:
+            writes = f"the model {fields.model!r} writes no text: it can {abilities(description)}"
+            raise ServiceError(400, writes, "wrong_model", param="/model")
         plan = planned(fields, service.limits)
         _check_ids(service, fields.model, plan.prompts, "/prompt")
         work = Work(service, request, Pointers("/prompt", names=NAMES))
@@ -70,16 +74,6 @@ def add_routes(app: FastAPI, service: Service) -> None:
         outcome = await unless_gone(request, _embedded(Work(service, request, Pointers("/input")), fields, inputs))
         # row by row: thousands of vectors at once would hold up other requests
         return StreamingResponse(_rows(fields, outcome), media_type="application/json")
-
-
-def _writing_verb(service: Service, model: str) -> str:
-    """The verb by which a model writes: its own, or to generate. Raises ServiceError: 404 or 400, it does not write."""
-    description = service.describe(model)
-    able = [verb for verb in dict.fromkeys([description.verb, *description.verbs]) if verb in WRITING]
-    if not able:
-        can = abilities(description)
-        raise ServiceError(400, f"the model {model!r} writes no text: it can {can}", "wrong_model", param="/model")
-    return able[0]
 
 
 async def _embedded(work: Work, fields: EmbeddingFields, inputs: list[object]) -> Outcome:

@@ -54,16 +54,6 @@ def _tojson(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def chat_environment(now: Callable[[], datetime]) -> ImmutableSandboxedEnvironment:
-    """The environment of chat templates; `now` gives the time of `strftime_now`."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals |= {"raise_exception": _raise_exception, "strftime_now": lambda form: now().strftime(str(form))}
-    return environment
-
-
 SECONDS = 2.0  # of the processor, for one conversation
 MEMORY = 512 << 20  # bytes of the process
 CHARACTERS = 4 << 20  # of a rendered conversation
@@ -89,8 +79,14 @@ class Renderer:
 
     def __init__(self, source: str, specials: Sequence[str], names: Mapping[str, str]) -> None:
         self._now, self._names = datetime.now(), dict(names)
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+        )
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise_exception
+        environment.globals["strftime_now"] = lambda form: self._now.strftime(str(form))
         try:
-            self._template: Template = chat_environment(lambda: self._now).from_string(source)
+            self._template: Template = environment.from_string(source)
         except (TemplateError, RecursionError) as error:
             raise TemplateFailed(_described(error)) from None
         self._alphabet = {char for text in specials for char in text if char.isprintable()} - _QUOTED - {" "}

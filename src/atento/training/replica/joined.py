@@ -57,8 +57,16 @@ def replica_joined(config: ParallelConfig, device: str, folder: Path | None = No
     LostProcess: the other processes do not answer.
     """
     rank, size = environment.rank(), environment.world_size()
+    needed = config.shard if config.replicate == "auto" else config.replicate * config.shard
     with said_once():
-        _check_size(config, size)
+        if size % config.shard if config.replicate == "auto" else size != needed:  # it cannot be divided into copies
+            named = {"replicate": config.replicate, "shard": config.shard}
+            keys = [f"`training.parallel.{key}` is {value}" for key, value in named.items() if value not in ("auto", 1)]
+            raise UsageError(
+                f"{' and '.join(keys) or '`training.parallel.replicate` is 1'}, and "
+                f"{counted(size, 'process', 'processes')} {'was' if size == 1 else 'were'} started: give --nproc "
+                f"{needed}{' or a multiple of it' if config.replicate == 'auto' else ''}, or start as many by torchrun"
+            )
     if size == 1:
         yield Replica(config.exact)
         return
@@ -82,19 +90,6 @@ def replica_joined(config: ParallelConfig, device: str, folder: Path | None = No
         raise SystemExit(error.exit_status) from error
     else:
         dist.destroy_process_group()
-
-
-def _check_size(config: ParallelConfig, size: int) -> None:
-    """Check that so many processes can be divided into copies. Raises UsageError: they cannot."""
-    needed = config.shard if config.replicate == "auto" else config.replicate * config.shard
-    if size % config.shard if config.replicate == "auto" else size != needed:
-        named = {"replicate": config.replicate, "shard": config.shard}
-        keys = [f"`training.parallel.{key}` is {value}" for key, value in named.items() if value not in ("auto", 1)]
-        raise UsageError(
-            f"{' and '.join(keys) or '`training.parallel.replicate` is 1'}, and "
-            f"{counted(size, 'process', 'processes')} {'was' if size == 1 else 'were'} started: give --nproc {needed}"
-            f"{' or a multiple of it' if config.replicate == 'auto' else ''}, or start as many by torchrun"
-        )
 
 
 def _connect(config: ParallelConfig, device: str, rank: int, size: int) -> None:

@@ -6,8 +6,7 @@ from torch import Tensor
 from atento.attention.masks import Mask
 from atento.base.errors import CapabilityError, UsageError
 from atento.inspection.figures.mask import mask_text
-from atento.model import Model
-from atento.networks import Decoder, Encoder, EncoderDecoder
+from atento.networks import Decoder, Encoder, EncoderDecoder, Network
 from atento.networks.stack.stack import Stack
 from atento_serve.http.errors import wrong_field
 from atento_serve.http.fields import Fields, Row
@@ -42,7 +41,7 @@ def _mask(shelf: Shelf, fields: MaskFields) -> tuple[Values, bytes]:
             raise wrong_field(f"/{name}", f"`{name}` must be from 1 to {LARGEST}: got {value}")
     code = ""
     if fields.model is not None and fields.kind is not None:
-        mask = _of_model(shelf.model(fields.model), fields.kind, fields.layer)
+        mask = _of_model(shelf.model(fields.model).network, fields.kind, fields.layer)
     else:
         code, mask = fields.code, mask_of(fields.code)
         if fields.paint:
@@ -97,13 +96,8 @@ def _painted(fields: MaskFields, mask: Mask, n_keys: int) -> str:
     return painted(fields.code, *sides)
 
 
-def _of_model(model: Model, kind: str, layer: int) -> Mask:
-    """The mask of a layer of a model, the one that its stack passes on.
-
-    Raises:
-        CapabilityError: the model has no such attention. UsageError: it has no such layer.
-    """
-    network = model.network
+def _of_model(network: Network, kind: str, layer: int) -> Mask:
+    """The mask that the stack of a layer passes on. Raises CapabilityError, UsageError: no such attention or layer."""
     stacks: dict[str, Stack] = {}
     if isinstance(network, Encoder | Decoder):
         stacks = {"encoder" if isinstance(network, Encoder) else "decoder": network.stack}

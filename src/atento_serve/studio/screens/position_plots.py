@@ -10,7 +10,6 @@ from atento.attention.positions import ALiBi, Disentangled, Learned, Rotary, Sha
 from atento.attention.relative_terms import QueryKeyPositions
 from atento.base.errors import UsageError
 from atento.inspection.ablation import scheme_names
-from atento.model import Model
 from atento.networks.stack.stack_positions import AddedPositions, LayerPositions
 from atento_serve.http.errors import wrong_field
 from atento_serve.http.fields import Fields
@@ -53,15 +52,19 @@ def _positions(shelf: Shelf, fields: SchemeFields) -> tuple[Values, bytes]:
     if not (1 < fields.base <= 1e9 and 1 <= fields.factor <= 1000):
         raise wrong_field("/base", f"`base` must be above 1, `factor` from 1: got {fields.base:g}, {fields.factor:g}")
     model = shelf.model(fields.model)
-    known = _schemes(model)
+    names, known = scheme_names(model.network.config), list[tuple[str, nn.Module]]()  # modules that know positions
+    for path, part in model.network.named_modules():
+        if isinstance(part, AddedPositions | LayerPositions) and not path.startswith("source_features."):
+            place = path.split(".")[0].removesuffix("_inputs")
+            known += [(f"{names[number]} ({place})", one) for number, one in zip(part.numbers, part.schemes)]
     if fields.scheme in _OWN:
         module = _OWN[fields.scheme](fields)
     # the number of one of the model's own
     elif fields.scheme.isascii() and fields.scheme.isdigit() and int(fields.scheme) < len(known):
         module = known[int(fields.scheme)][1]
     else:
-        names = ", ".join([*map(str, range(len(known))), *_OWN])
-        raise wrong_field("/scheme", f"`scheme` must be one of {names}: got {fields.scheme[:40]!r}")
+        every = ", ".join([*map(str, range(len(known))), *_OWN])
+        raise wrong_field("/scheme", f"`scheme` must be one of {every}: got {fields.scheme[:40]!r}")
     n_heads = fields.heads if fields.scheme in _OWN else model.network.config.n_heads
     plot = plotted(module, fields.length, n_heads)
     about = {
@@ -74,16 +77,6 @@ def _positions(shelf: Shelf, fields: SchemeFields) -> tuple[Values, bytes]:
         "curves": [[round(value, 7) for value in curve] for curve in plot.curves.tolist()],
     }
     return tile(plot.matrix.float().numpy(), "f32", **about)
-
-
-def _schemes(model: Model) -> list[tuple[str, nn.Module]]:
-    """The modules of a network that know positions, each once, with their names."""
-    names, found = scheme_names(model.network.config), list[tuple[str, nn.Module]]()
-    for path, part in model.network.named_modules():
-        if isinstance(part, AddedPositions | LayerPositions) and not path.startswith("source_features."):
-            place = path.split(".")[0].removesuffix("_inputs")
-            found += [(f"{names[number]} ({place})", one) for number, one in zip(part.numbers, part.schemes)]
-    return found
 
 
 def plotted(module: nn.Module, length: int, n_heads: int) -> Plot:
