@@ -145,8 +145,10 @@ class Learned(nn.Module):
         """Number of positions."""
         return self.weight.shape[0] - self.shift
 
-    def vectors(self, length: int, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
-        """The vectors to add: (L,D) for positions from `offset` on, or (B,L,D) for `position_ids` (B,L).
+    def vectors(
+        self, length: int, offset: int = 0, position_ids: Tensor | None = None, like: Tensor | None = None
+    ) -> Tensor:
+        """As `Sinusoidal.vectors`.
 
         Raises:
             UsageError: a position is beyond the end of the table.
@@ -159,13 +161,13 @@ class Learned(nn.Module):
                 f"the table of learned positions holds {self.max_len}: got a text of {end} tokens; "
                 "cut it, or make the table longer with `grown` or `interpolated`"
             )
-        if position_ids is not None:
-            return F.embedding(position_ids + self.shift, self.weight)
-        return self.weight[self.shift + offset : self.shift + end]
+        rows = slice(self.shift + offset, self.shift + end)
+        table = self.weight[rows] if position_ids is None else F.embedding(position_ids + self.shift, self.weight)
+        return table if like is None else table.to(like.dtype)
 
     def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
         """x (B,L,D) -> (B,L,D); the first token is at position `offset`, or positions are `position_ids` (B,L)."""
-        return x + self.vectors(x.shape[1], offset, position_ids).to(x.dtype)
+        return x + self.vectors(x.shape[1], offset, position_ids, x)
 
     @torch.no_grad()
     def grown(self, max_len: int) -> "Learned":

@@ -63,10 +63,7 @@ class AddedPositions(nn.Module):
             positions = position_ids
             if positions is None and self.real_only[number] and token_mask is not None:
                 positions = real_positions(token_mask)  # (B,L): padding does not count
-            if isinstance(scheme, Sinusoidal):
-                added = scheme.vectors(x.shape[1], offset, positions, x)
-            else:
-                added = scheme.vectors(x.shape[1], offset, positions).to(x.dtype)
+            added = scheme.vectors(x.shape[1], offset, positions, x)
             if str(number) in self.gates:
                 added = added * self.gates[str(number)].to(x.dtype)  # () a scheme, 1 at first
             x = x + added
