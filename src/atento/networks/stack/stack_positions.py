@@ -279,8 +279,7 @@ class InputLayer(nn.Module):
             x = x + (self.segments[0] if segment_ids is None else F.embedding(segment_ids, self.segments))
         elif segment_ids is not None:
             raise ValueError("`segment_ids` given, and this network has no segments (`n_segments` 0)")
-        if self.norm is not None:
-            x = self.norm(x)
+        x = x if self.norm is None else self.norm(x)
         x = dropout(x, self.dropout, random) if self.training else x
         return x if self.projection is None or not project else self.projection(x)
 
