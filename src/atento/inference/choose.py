@@ -67,7 +67,8 @@ def step_function(
         raise CapabilityError(f"networks of type {type(network).__name__} write nothing, so they have no step function")
     if kind not in ("auto", "plain", "fast", "graphs"):
         raise ValueError(f"`kind` must be auto, plain, fast or graphs: got {kind!r}")
-    check_engine(engine)
+    if engine != "torch":
+        check_engine(engine)
     weight = next(network.parameters())
     requested = weight.device if device is None else torch.device(device)  # "cuda" matches any CUDA device
     if requested.type != weight.device.type or requested.index not in (None, weight.device.index):
