@@ -230,6 +230,6 @@ def test_a_lane_holds_nothing_of_searches_that_have_ended() -> None:
         lanes.add(later := BeamRequest(Beam(3), Request([6], 0, (), prompts=[[7]])))
         sum(lanes.steps())
     assert lane.search.groups == later.groups and lane.search.written is None
-    assert not asked.groups[0].backpointers.steps and len(asked.results[0][0].ids) == 6
+    assert not asked.groups[0].steps and len(asked.results[0][0].ids) == 6
     slots: Any = lane.batch
     assert len(slots.lengths) == 1

@@ -96,7 +96,7 @@ def pieces_averaged(right: Any, of: Any, like: Any) -> Any:
     return found / found.sum(dim=1, keepdim=True)
 
 
-def past_the_table_the_last_row(self: Any, length: int, offset: int = 0, position_ids: Any = None) -> Any:
+def past_the_table_the_last_row(self: Any, length: int, offset: int = 0, *rest: Any) -> Any:
     return self.weight[torch.arange(offset, offset + length).clamp(max=self.max_len - 1)]
 
 
@@ -204,11 +204,11 @@ FAULTS: dict[str, Fault] = {
         Sinusoidal, "vectors", lambda right, self, length, offset=0, *rest: right(self, length, 0, *rest)
     ),
     "learned_offset_ignored B2": around(
-        Learned, "vectors", lambda right, self, length, offset=0, ids=None: right(self, length, 0, ids)
+        Learned, "vectors", lambda right, self, length, offset=0, *rest: right(self, length, 0, *rest)
     ),
     "past_the_table_the_last_row B2": put(Learned, "vectors", past_the_table_the_last_row),
     "padding_counted_as_tokens B3": around(position_report, "_real_positions", padding_counted_as_tokens),
-    "another_base C4": around(Sinusoidal, "_rows", lambda right, *arguments: right(*arguments) * 0.99),
+    "another_base C4": around(Sinusoidal, "vectors", lambda right, *arguments: right(*arguments) * 0.99),
     "stream_counted_twice C1": around(
         Residual, "after", lambda right, self, x, fx, random: right(self, 2 * x, fx, random)
     ),

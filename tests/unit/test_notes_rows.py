@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from atento.attention import additive as scored
-from atento.attention import kernels, sparse
+from atento.attention import kernels, positions, sparse
 from atento.attention import relative as attention_relative
 from atento.attention.masks import Mask, bidirectional, causal
 from atento.attention.multihead import KeyValues, MultiHeadAttention
@@ -160,9 +160,14 @@ def one_link_more(patch):
         wrapped(patch, sparse, name, lambda right, scores, k: right(scores, k + 1))
 
 
-def rows_from_the_end(right, self, length, offset=0, position_ids=None):
-    right(self, length, offset, position_ids)
+def rows_from_the_end(right, self, length, offset=0, *rest):
+    right(self, length, offset, *rest)
     return self.weight.flip(0)[offset : offset + length]
+
+
+def cosines_are_sines(patch):
+    patch.setattr(positions, "_table", positions._table.__wrapped__)  # which would keep what is made meanwhile
+    patch.setattr(torch, "cos", torch.sin)
 
 
 def row_by_length(distance, limit):
@@ -204,7 +209,7 @@ SABOTAGE = {
     ),
     "padded_to_a_limit D6": around(Ragged, "padded", padded_to_a_limit),
     "heads_mixed A8 C6 C7 C8": put(MultiHeadAttention, "_by_head", heads_mixed),
-    "cosines_are_sines B1 B11 C4": put(torch, "cos", torch.sin),
+    "cosines_are_sines B1 B11 C4": cosines_are_sines,
     "no_residual C1 C6 C7": put(Residual, "after", lambda self, x, fx, random: self.norm(fx)),
     "sample_deviation C1 C6 C8": put(F, "layer_norm", sample_deviation),
     "another_activation C2 C6": lambda patch: patch.setitem(layers.ACTIVATIONS, "relu", F.silu),

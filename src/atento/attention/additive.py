@@ -79,7 +79,6 @@ def attend_scored(
         mask = mask.unsqueeze(1)  # (B,1,T,S): for all heads
     lowered = lower(mask, scores.shape[-2], scores.shape[-1], scores.device)
     scores = scores.unsqueeze(1)  # one head: (B,1,T,S)
-    if lowered.bias is not None:
-        scores = scores + lowered.bias.to(scores.dtype)  # -inf where masked
+    scores = scores if lowered.bias is None else scores + lowered.bias.to(scores.dtype)  # -inf where masked
     weights = normalise(scores, lowered.empty).squeeze(1)
     return weights @ values, weights  # (B,T,S) by (B,S,Dv)

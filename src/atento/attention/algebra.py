@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import torch
@@ -73,11 +73,6 @@ def joined_keys(
     if not known or (needs_all and len(known) < len(functions)):
         return None
     return lambda first, last, key_len, row: reduce(join, [keys_of(first, last, key_len, row) for keys_of in known])
-
-
-def longer(left: KeyRange, right: KeyRange) -> KeyRange:
-    """The one with more keys."""
-    return max(left, right, key=count)
 
 
 class TypedFunction(torch.autograd.Function):
@@ -174,7 +169,7 @@ class Mask:
             if self.max_ahead is None or other.max_ahead is None
             else max(self.max_ahead, other.max_ahead),
             reachable=joined_keys(union, [self.reachable, other.reachable], needs_all=True),
-            unmasked=joined_keys(longer, [self.unmasked, other.unmasked], needs_all=False),
+            unmasked=joined_keys(partial(max, key=count), [self.unmasked, other.unmasked], needs_all=False),
         )
 
     def __invert__(self) -> "Mask":

@@ -147,8 +147,7 @@ def _pair_counter(
     lines = torch.arange(row, row + n_rows, device=device).view(-1, 1) * all_heads + head
     lines = (lines + torch.arange(n_heads, device=device)).view(-1, 1) * query_len
     lines = lines + torch.arange(query, query + t, device=device)
-    if isinstance(words, range):
-        words = torch.arange(words.start, words.stop, device=device)
+    words = torch.arange(words.start, words.stop, device=device) if isinstance(words, range) else words
     return (lines.unsqueeze(-1) * all_words + words).mul_(_ODD).flatten()  # (rows·heads,t,words), then flat
 
 

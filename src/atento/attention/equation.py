@@ -41,15 +41,11 @@ def weigh(
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     q, k = widened(q) * scale, widened(k)  # the queries are scaled: fewer numbers than the scores
     scores = q @ k.transpose(-2, -1)  # (B,H,T,S)
-    if scores.dtype == torch.bfloat16:
-        scores = scores.float()  # the softmax is exact in float32, and on a CPU faster there
+    scores = scores.float() if scores.dtype == torch.bfloat16 else scores  # exact in float32, and faster on a CPU
     added = None if relative is None else relative.scores(q, k, scale)
-    if added is not None:
-        scores = scores + added
-    if bias is not None:
-        scores = scores + bias
-    if mask_bias is not None:
-        scores = scores + mask_bias.to(scores.dtype)
+    scores = scores if added is None else scores + added
+    scores = scores if bias is None else scores + bias
+    scores = scores if mask_bias is None else scores + mask_bias.to(scores.dtype)
     if relative is not None and relative.sparsifier is not None:
         return relative.sparsifier.weigh(scores, relative.positions)
     return normalise(scores, empty)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,16 @@ from atento.attention.relative_terms import RelativeTerms
 from atento.base.errors import nearest
 
 AnyMask = Mask | Tensor | LoweredMask | None
+
+
+class BlockRouting(Protocol):
+    """Chooses the blocks of keys that each block of queries attends to (see `block_router.BlockRouter`)."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, mask: AnyMask = None, scale: float | None = None) -> Tensor:
+        """Attention over the chosen blocks: q (B,H,T,K), k (B,H,S,K), v (B,H,S,Kv) -> (B,H,T,Kv)."""
+
+    def allowed(self, q: Tensor, k: Tensor, mask: AnyMask = None) -> Tensor:
+        """The pairs that are both chosen and allowed by `mask`, boolean (B,H,T,S)."""
 
 
 def attention_weights(

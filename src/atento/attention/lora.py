@@ -70,10 +70,8 @@ class AdaptedLinear(Projection):
 
     def rows(self, x: Tensor, start: int, stop: int, random: Randomness | None = None) -> Tensor:
         """(...,D) -> (...,stop - start), the output of the rows from `start` to before `stop`."""
-        if (start, stop) == (0, self.out_features):
-            out = F.linear(x, self.weight, self.bias)
-        else:
-            out = super().rows(x, start, stop)
+        is_whole = (start, stop) == (0, self.out_features)
+        out = F.linear(x, self.weight, self.bias) if is_whole else super().rows(x, start, stop)
         adapters = [adapter for adapter in self.low_ranks() if adapter.start < stop and adapter.stop > start]
         if not self.active or not adapters:
             return out
@@ -81,8 +79,7 @@ class AdaptedLinear(Projection):
         # one product for all A; one for all B, each padded with zeros to all the rows
         down = F.linear(x, torch.cat([adapter.a for adapter in adapters]))  # (...,A·R) for A adapters
         up = torch.cat([_padded(adapter, start, stop) for adapter in adapters], dim=1)  # (stop - start,A·R)
-        added = torch.addmm(out.flatten(0, -2), down.flatten(0, -2), up.t(), alpha=self.scale)
-        return added.view(out.shape)
+        return torch.addmm(out.flatten(0, -2), down.flatten(0, -2), up.t(), alpha=self.scale).view(out.shape)
 
     def low_ranks(self) -> Iterator[LowRank]:
         """The adapters."""

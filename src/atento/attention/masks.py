@@ -67,9 +67,7 @@ def causal() -> Mask:
 def lookahead(k: int) -> Mask:
     """Causal, plus the next `k` positions; 0 is `causal()` (docs/notes.md#a16)."""
     _check_int("k", k)
-    if k == 0:
-        return causal()
-    return _in_window(f"lookahead({k})", None, k)
+    return _in_window(f"lookahead({k})", None, k) if k else causal()
 
 
 def _describe(value: object) -> str:

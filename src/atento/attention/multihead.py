@@ -9,9 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.algebra import Context, TypedFunction
-from atento.attention.block_router import BlockRouter
 from atento.attention.dropout import Randomness
-from atento.attention.kernels import AnyMask, attend, by_head, has_tiles
+from atento.attention.kernels import AnyMask, BlockRouting, attend, by_head, has_tiles
 from atento.attention.observe import current_observation, record
 from atento.attention.relative_terms import RelativeTerms
 
@@ -56,7 +55,7 @@ class PositionTerms:
     rotations: tuple[Callable[[Tensor], Tensor], ...] = ()
     relative: RelativeTerms | None = None  # added to scores and values
     # chooses the blocks of keys that are read, for attention that is sparse by blocks
-    block_router: BlockRouter | None = None
+    block_router: BlockRouting | None = None
 
 
 class _Linear(TypedFunction):

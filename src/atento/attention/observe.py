@@ -12,8 +12,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from atento.attention.block_router import BlockRouter
-from atento.attention.kernels import AnyMask, attention_weights, by_head
+from atento.attention.kernels import AnyMask, BlockRouting, attention_weights, by_head
 from atento.attention.relative_terms import RelativeTerms
 from atento.base.errors import UsageError
 
@@ -171,7 +170,7 @@ def record(
     mask: AnyMask,
     relative: RelativeTerms | None,
     scale: float | None,
-    block_router: BlockRouter | None = None,
+    block_router: BlockRouting | None = None,
 ) -> None:
     """Record the weights of an attention layer; nothing if this one is not observed."""
     observation = _active_observation(module, kind, layer, q.shape[1], q.shape[-2])

@@ -7,7 +7,6 @@ add to scores and values, are in `relative.py`.
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -75,10 +74,11 @@ def _rates(width: int, base: float, device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=8)
-def _table(rows: int, *options: Any, interleaved: bool, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _table(rows: int, d_model: int, base: float, interleaved: bool, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The sinusoids of the first positions, made on the CPU, also for the device meta; it may serve in training."""
     with torch.inference_mode(False):
-        return sinusoids(torch.arange(rows, device="cpu"), *options, interleaved=interleaved, dtype=dtype).to(device)
+        positions = torch.arange(rows, device="cpu")
+        return sinusoids(positions, d_model, base, interleaved=interleaved, dtype=dtype).to(device)
 
 
 class Sinusoidal(nn.Module):
@@ -105,16 +105,15 @@ class Sinusoidal(nn.Module):
         `like` is a tensor with the dtype and the device of the result; None: the usual ones.
         """
         like = torch.empty(0) if like is None else like
-        options: dict[str, Any] = {"interleaved": self.interleaved, "dtype": like.dtype}
         first, end = offset + self.shift, offset + self.shift + length
         if position_ids is not None:
             position_ids = position_ids + self.shift
             on_cpu = position_ids.device.type == "cpu" and not position_ids.is_floating_point()
             first, end = (int(end) for end in position_ids.aminmax()) if on_cpu and position_ids.numel() else (-1, 0)
             if first < 0 or end >= _MOST_ROWS:  # on a CPU, a table is many times faster, where it has the positions
-                return sinusoids(position_ids, self.d_model, self.base, **options)
+                return sinusoids(position_ids, self.d_model, self.base, interleaved=self.interleaved, dtype=like.dtype)
         rows = max(256, 1 << end.bit_length())  # few tables
-        table = _table(rows, self.d_model, self.base, device=like.device, **options)
+        table = _table(rows, self.d_model, self.base, self.interleaved, like.dtype, like.device)
         return table[first:end] if position_ids is None else F.embedding(position_ids.long(), table)
 
     def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
@@ -145,8 +144,10 @@ class Learned(nn.Module):
         """Number of positions."""
         return self.weight.shape[0] - self.shift
 
-    def vectors(self, length: int, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
-        """The vectors to add: (L,D) for positions from `offset` on, or (B,L,D) for `position_ids` (B,L).
+    def vectors(
+        self, length: int, offset: int = 0, position_ids: Tensor | None = None, like: Tensor | None = None
+    ) -> Tensor:
+        """As `Sinusoidal.vectors`.
 
         Raises:
             UsageError: a position is beyond the end of the table.
@@ -159,13 +160,13 @@ class Learned(nn.Module):
                 f"the table of learned positions holds {self.max_len}: got a text of {end} tokens; "
                 "cut it, or make the table longer with `grown` or `interpolated`"
             )
-        if position_ids is not None:
-            return F.embedding(position_ids + self.shift, self.weight)
-        return self.weight[self.shift + offset : self.shift + end]
+        rows = slice(self.shift + offset, self.shift + end)
+        table = self.weight[rows] if position_ids is None else F.embedding(position_ids + self.shift, self.weight)
+        return table if like is None else table.to(like.dtype)
 
     def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
         """x (B,L,D) -> (B,L,D); the first token is at position `offset`, or positions are `position_ids` (B,L)."""
-        return x + self.vectors(x.shape[1], offset, position_ids).to(x.dtype)
+        return x + self.vectors(x.shape[1], offset, position_ids, x)
 
     @torch.no_grad()
     def grown(self, max_len: int) -> "Learned":

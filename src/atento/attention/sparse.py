@@ -43,8 +43,7 @@ class SparseAttention(nn.Module):
 
     def weigh(self, scores: Tensor, positions: QueryKeyPositions) -> Tensor:
         """scores (B,H,T,S), -inf for masked keys -> weights (B,H,T,S)."""
-        if self.span is not None:
-            scores = self.span(scores, positions)
+        scores = scores if self.span is None else self.span(scores, positions)
         if self.entmax is None:
             return softmax(scores) if self.top_k is None else softmax_of_top_k(scores, self.top_k)
         weights: Tensor = self.entmax(scores if self.top_k is None else top_k(scores, self.top_k))

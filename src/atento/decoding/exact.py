@@ -164,9 +164,8 @@ class _Search:
         """
         limit, eos = self.request.max_new_tokens[self.row], bool(self.request.eos_ids)
         lengths = (length,) if ends else (max(length + 1, self.request.min_new_tokens + 1) if eos else limit, limit)
-        if lengths[0] > limit:
-            return -inf
-        return max(total / float(reached**self.penalty) for reached in lengths)  # for either sign of the penalty
+        bounds = [total / float(reached**self.penalty) for reached in lengths]  # for either sign of the penalty
+        return -inf if lengths[0] > limit else max(bounds)
 
     def _branch(self, nodes: _Nodes, index: int, start: int) -> None:
         """Examine the next continuations of a node: store the best output, expand the hypotheses that may still be

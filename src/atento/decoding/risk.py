@@ -252,8 +252,7 @@ def _aggregated(problem: _Problem) -> Floats:
 
 def _first_texts(problem: _Problem, order: Ints, number: int) -> Ints:
     """The indices, in that order, of the first `number` different texts."""
-    texts = list(dict.fromkeys(problem.candidates[i] for i in order))[:number]
-    chosen = set(texts)
+    chosen = {*list(dict.fromkeys(problem.candidates[i] for i in order))[:number]}
     return np.array([i for i in order if problem.candidates[i] in chosen], dtype=np.int64)
 
 

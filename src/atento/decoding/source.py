@@ -40,8 +40,7 @@ def step_function_of(network: Source) -> AnyStepFunction:
 
 def ends_of(step_function: AnyStepFunction, eos_id: int | tuple[int, ...] | None) -> tuple[int, ...]:
     """The ids that end an output: those given, or for None the `eos_ids` of a step function or its only `eos_id`."""
-    if eos_id is None:
-        eos_id = getattr(step_function, "eos_ids", step_function.eos_id)
+    eos_id = getattr(step_function, "eos_ids", step_function.eos_id) if eos_id is None else eos_id
     return (int(eos_id),) if isinstance(eos_id, int | Integral) else tuple(eos_id)
 
 

@@ -105,5 +105,4 @@ def _beam_tokens(prepared: Prepared, strategy: Beam) -> Iterator[list[Drawn]]:
     if best.finished:
         end = "eos" if ends_with_eos else "stop"
     for number in range(count, len(ids)):  # what could not be certain before the end
-        is_last = number == len(ids) - 1
-        yield [Drawn(0, 0, ids[number], best.token_scores[number], end if is_last else None)]
+        yield [Drawn(0, 0, ids[number], best.token_scores[number], end if number == len(ids) - 1 else None)]

@@ -215,14 +215,11 @@ class Trace:
         if entry is None:
             return
         step, parent = entry
-        if log_prob is None:
-            log_prob = float(self._log_probs[row, token])
-        score = float(self._scores[row, token])
-        if total is None:
-            total = step.totals[parent] + log_prob
+        log_prob = float(self._log_probs[row, token]) if log_prob is None else log_prob
+        total = step.totals[parent] + log_prob if total is None else total
         if fate == KEPT:
             self._totals[step.row, (*step.live[parent], token)] = total
-        step.candidates.append(Candidate(parent, token, log_prob, score, total, fate))
+        step.candidates.append(Candidate(parent, token, log_prob, float(self._scores[row, token]), total, fate))
 
     def stop(self, row: int, why: str) -> None:
         """Why the search for one sentence ended."""
@@ -287,8 +284,7 @@ def rule_name(rule: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        value = value.tolist()  # arrays and tensors
+    value = value.tolist() if hasattr(value, "tolist") else value  # arrays and tensors
     if is_dataclass(value) and not isinstance(value, type):
         value = vars(value)
     if isinstance(value, dict):

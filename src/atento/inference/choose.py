@@ -67,7 +67,8 @@ def step_function(
         raise CapabilityError(f"networks of type {type(network).__name__} write nothing, so they have no step function")
     if kind not in ("auto", "plain", "fast", "graphs"):
         raise ValueError(f"`kind` must be auto, plain, fast or graphs: got {kind!r}")
-    check_engine(engine)
+    if engine != "torch":
+        check_engine(engine)
     weight = next(network.parameters())
     requested = weight.device if device is None else torch.device(device)  # "cuda" matches any CUDA device
     if requested.type != weight.device.type or requested.index not in (None, weight.device.index):
@@ -232,16 +233,12 @@ def pack_large(network: Network) -> None:
 
 def engine_of(network: object, engine: Engine, precision: str) -> Engine:
     """What runs the layers of a network: "onnx" or "torch"; `engine` as in `step_function`. Raises as `takes_graph`."""
-    if isinstance(network, Encoder):
-        reason, stack = why_no_fast_reading(network), network.stack
-    else:
-        reason, stack = why_not_fast(network), None
-        if isinstance(network, EncoderDecoder | Decoder):
-            stack = stack_that_writes(network)
-    if reason is not None or stack is None:
+    reason = why_no_fast_reading(network) if isinstance(network, Encoder) else why_not_fast(network)
+    if reason is not None or not isinstance(network, Encoder | EncoderDecoder | Decoder):
         if engine == "onnx":
             raise CapabilityError(f"`engine: onnx` is for Transformers on the CPU, not for {reason}")
         return "torch"
+    stack = network.stack if isinstance(network, Encoder) else stack_that_writes(network)
     return "onnx" if takes_graph(engine, stack, precision) else "torch"
 
 

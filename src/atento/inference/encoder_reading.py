@@ -308,9 +308,7 @@ def _packed(
     it is the codes that `reader` takes.
     """
     if isinstance(linear, Int8Projection):
-        codes_for = None
-        if activation != "none" and isinstance(reader, Int8Projection) and reader.uniform:
-            codes_for = reader
+        codes_for = reader if activation != "none" and isinstance(reader, Int8Projection) and reader.uniform else None
         return FixedInt8Linear(linear, activation=activation, dtype=dtype, reader=codes_for)
     if isinstance(linear, PackedModule):
         return linear.parts[0].followed_by(activation)

@@ -236,9 +236,7 @@ class FastStepFunction:
         """As `decoding.contract.Rewinding.rounding`."""
         return ROUNDING_INT8 if self.precision == "int8" else ROUNDING[self.dtype]
 
-    def rewindable(self, state: FastState) -> FastRows:
-        """As `decoding.contract.Rewinding.rewindable`."""
-        return FastRows.of(state)
+    rewindable = staticmethod(FastRows.of)
 
     @torch.inference_mode()
     def step_all(self, tokens: Tensor, counts: Sequence[int], state: FastRows) -> tuple[Tensor, FastRows]:

@@ -209,6 +209,5 @@ class FixedInt8Linear:
 
     def codes(self, x: Tensor) -> Tensor:
         """round(x ⊙ r + z) between 0 and 255, (R,D); PyTorch has a fast pass, for a type of its own alone."""
-        if self.step is None:
-            x = x * self.rates
+        x = x * self.rates if self.step is None else x
         return codes_of(torch.quantize_per_tensor(x.float(), self.step or 1.0, self.zero, torch.quint8))

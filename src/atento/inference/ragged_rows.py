@@ -36,11 +36,9 @@ class FastRows:
     @staticmethod
     def of(state: FastState) -> FastRows:
         """The outputs of a state that has read no token, or prompts alone, in new memory."""
-        if state.width != 1:
-            state = state.separated()
-        own = [state.length] * state.rows
-        if state.starts is not None:
-            own = [state.length + start for start in state.starts.tolist()]
+        state = state if state.width == 1 else state.separated()
+        starts = [0] * state.rows if state.starts is None else state.starts.tolist()
+        own = [state.length + start for start in starts]
         room = max(own) + ROOM
 
         def moved(old: Tensor) -> Tensor:

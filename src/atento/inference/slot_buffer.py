@@ -26,11 +26,6 @@ class SlotBuffer:
         self._keys, self._values = [empty] * count, [empty] * count
         self._mask = torch.zeros(0, width, 0, dtype=dtype, device=device)
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of keys, values and mask."""
-        return self._mask.dtype
-
     def layers(self, slots: int, columns: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Keys and values of the first slots and columns, layer by layer; they share the memory of the buffer."""
         for keys, values in zip(self._keys, self._values):

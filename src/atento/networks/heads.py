@@ -202,9 +202,7 @@ class LinearHead(Head):
         if self.pooling is None:
             return hidden
         if self.pooling == "pooler":
-            assert (
-                output.pooled is not None
-            )  # `NetworkConfig` refuses a head that reads a pooler that the network does not have
+            assert output.pooled is not None  # `NetworkConfig` refuses a head that reads a pooler that is not there
             return output.pooled
         return POOLINGS[self.pooling](hidden, token_mask)
 
@@ -283,10 +281,8 @@ def make_heads(config: NetworkConfig, width: int | None = None) -> Heads:
         heads.append(("vocabulary", next_token))
     elif config.architecture == "elmo" and config.vocab_size:  # the next word and the one before: both directions share
         sizes, cutoffs = (config.vocab_size, config.d_model), config.output.adaptive
-        if cutoffs:
-            heads.append(("vocabulary", AdaptiveSoftmax(*sizes, cutoffs)))
-        else:
-            heads.append(("vocabulary", VocabularyHead(*sizes, tied=False, bias=True)))
+        softmax = AdaptiveSoftmax(*sizes, cutoffs) if cutoffs else VocabularyHead(*sizes, tied=False, bias=True)
+        heads.append(("vocabulary", softmax))
     described = [head for head in config.heads if head.kind not in WITH_LAYERS]  # an encoder makes these
     return Heads([*heads, *((head.name, _make_head(config, head, width or config.d_model)) for head in described)])
 

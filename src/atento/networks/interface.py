@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
+import torch
 from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
@@ -20,9 +21,6 @@ from atento.networks.large_vocabulary import AdaptiveSoftmax
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
 from atento.networks.vocabulary import VocabularyHead
-
-if TYPE_CHECKING:
-    from atento.networks.stack.stack import Stack
 
 
 class Network(nn.Module, ABC):
@@ -159,9 +157,21 @@ def with_head(network: N, name: str) -> N:
     return view
 
 
-def stacks_of(network: nn.Module) -> list[Stack]:
+class BlockStack(Protocol):
+    """What training sets in a stack of blocks, whose class is `Stack`."""
+
+    recompute: bool
+    compiled: bool
+    blocks: nn.ModuleList
+    masks: list[Mask]
+
+    def takes_rows(self, dtype: torch.dtype, device: torch.device) -> bool:
+        """Whether the layers learn from all real tokens of a batch as one row now."""
+
+
+def stacks_of(network: nn.Module) -> list[BlockStack]:
     """The stacks of blocks of a network."""
-    return [cast("Stack", module) for module in network.modules() if hasattr(module, "recompute")]
+    return [cast(BlockStack, module) for module in network.modules() if hasattr(module, "recompute")]
 
 
 def token_mask_of(inputs: Mapping[str, Tensor]) -> Tensor | None:

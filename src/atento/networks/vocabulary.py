@@ -83,8 +83,7 @@ class VocabularyHead(OutputHead):
 
     def read(self, hidden: Tensor) -> Tensor:
         """hidden (...,D) -> the input of the output matrix, (...,D)."""
-        if self.transform is not None:
-            hidden = self.transform(hidden)
+        hidden = hidden if self.transform is None else self.transform(hidden)
         return hidden * self.scale if self.scale != 1.0 else hidden  # 1.0 costs no pass
 
     def forward(self, hidden: Tensor, table: TokenEmbedding | None) -> Tensor:

@@ -230,7 +230,7 @@ class BeamSearch:
 
         self.proposer.advance(Candidates(self.scores, parents, tokens))
         for group, one in zip(self.groups, taken):
-            group.backpointers.steps.append(one)
+            group.steps.append(one)
         # A search can only end after a step in which an output finished or a slot stayed empty, the limit was reached,
         # or it waits for better outputs.
         has_gap = any(ends) or any(one.scores[-1] == -torch.inf for one in taken)
@@ -299,7 +299,7 @@ class BeamSearch:
         if self.written is None:  # nothing reads them
             return torch.empty(len(groups) * self.width, 0, dtype=torch.long, device=self.device)
         written = self.written if alike is None else alike.of(self.written)
-        return written[:, : len(groups[0].backpointers.steps)]
+        return written[:, : len(groups[0].steps)]
 
     def _after_rules(self, log_probs: Tensor) -> Tensor:
         """The log-probabilities (U*w,V) after the rules of each request."""
@@ -349,7 +349,7 @@ class BeamSearch:
                 asked.open -= 1
                 for group in groups:
                     group.is_over = True
-                    group.backpointers.steps.clear()  # request and groups know one another: memory is not freed at once
+                    group.steps.clear()  # request and groups know one another: memory is not freed at once
                 if self.trace is not None:
                     self.trace.stop(row, "; ".join(dict.fromkeys(group.stop_reason for group in groups)))
             start = end

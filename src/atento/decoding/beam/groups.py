@@ -51,40 +51,6 @@ class Ranked:
         )
 
 
-@dataclass
-class Backpointers:
-    """The tokens of a group, what its w slots held after each step; followed only for outputs that are returned."""
-
-    steps: list[Ranked] = field(default_factory=list)
-
-    def output(self, finished: Finished) -> tuple[list[int], list[float]]:
-        """The ids of a finished output without EOS, and its log-probabilities with EOS's."""
-        ids, log_probs = self.before(finished.step, finished.parent)
-        return ids if finished.eos else [*ids, finished.token], [*log_probs, finished.log_prob]
-
-    def before(self, step: int, slot: int) -> tuple[list[int], list[float]]:
-        """The ids and log-probabilities of a slot at the beginning of step number `step`."""
-        ids, scores = [], []
-        for number in range(step - 1, -1, -1):  # backwards along the parents
-            held = self.steps[number]
-            ids.append(held.tokens[slot])
-            scores.append(held.log_probs[slot])
-            slot = held.parents[slot]
-        return ids[::-1], scores[::-1]  # from the first token on
-
-    def common(self, slots: Iterable[int], finished: Iterable[Finished]) -> tuple[list[int], list[float]]:
-        """The ids and log-probabilities with which the slots of the last step and those finished outputs all begin."""
-        extended: dict[int, set[int]] = {}  # by step, the slots before it that finished outputs extend
-        for output in finished:
-            extended.setdefault(output.step, set()).add(output.parent)
-        step, met = len(self.steps), set(slots)
-        while step > 0 and (len(met) > 1 or min(extended, default=step) < step):
-            parents = self.steps[step - 1].parents
-            step -= 1
-            met = {parents[slot] for slot in met} | extended.get(step, set())
-        return self.before(step, met.pop()) if step > 0 else ([], [])  # one slot is left
-
-
 @dataclass(eq=False)
 class BeamRequest:
     """What is searched for the rows of one call, and what comes out.
@@ -145,7 +111,8 @@ class Group:
     finished: list[Finished] = field(default_factory=list)  # its outputs, the best first
     stop_reason: str = ""  # why its search has ended; empty: it has not
     is_over: bool = False  # the search for its sentence has ended: that of all groups of it
-    backpointers: Backpointers = field(default_factory=Backpointers)
+    # its tokens: what its w slots held after each step; followed back only for outputs that are returned
+    steps: list[Ranked] = field(default_factory=list)
 
     @property
     def max_new_tokens(self) -> int:
@@ -162,6 +129,33 @@ class Group:
     def is_waiting(self) -> bool:
         """Whether it has as many outputs as it may return, and only waits for better ones."""
         return self.asked.strategy.until != "filled" and len(self.finished) >= self.asked.width
+
+    def output(self, finished: Finished) -> tuple[list[int], list[float]]:
+        """The ids of a finished output without EOS, and its log-probabilities with EOS's."""
+        ids, log_probs = self.before(finished.step, finished.parent)
+        return ids if finished.eos else [*ids, finished.token], [*log_probs, finished.log_prob]
+
+    def before(self, step: int, slot: int) -> tuple[list[int], list[float]]:
+        """The ids and log-probabilities of a slot at the beginning of step number `step`."""
+        ids, scores = [], []
+        for number in range(step - 1, -1, -1):  # backwards along the parents
+            held = self.steps[number]
+            ids.append(held.tokens[slot])
+            scores.append(held.log_probs[slot])
+            slot = held.parents[slot]
+        return ids[::-1], scores[::-1]  # from the first token on
+
+    def common(self, slots: Iterable[int], finished: Iterable[Finished]) -> tuple[list[int], list[float]]:
+        """The ids and log-probabilities with which the slots of the last step and those finished outputs all begin."""
+        extended: dict[int, set[int]] = {}  # by step, the slots before it that finished outputs extend
+        for output in finished:
+            extended.setdefault(output.step, set()).add(output.parent)
+        step, met = len(self.steps), set(slots)
+        while step > 0 and (len(met) > 1 or min(extended, default=step) < step):
+            parents = self.steps[step - 1].parents
+            step -= 1
+            met = {parents[slot] for slot in met} | extended.get(step, set())
+        return self.before(step, met.pop()) if step > 0 else ([], [])  # one slot is left
 
     def add(self, outputs: Sequence[Finished]) -> None:
         """Add finished outputs; those that can never be returned are dropped."""
@@ -205,7 +199,7 @@ def outputs_of(
     ranked = []
     for group in groups:
         for finished in group.finished:
-            output = hypothesis(*group.backpointers.output(finished), True, penalty)
+            output = hypothesis(*group.output(finished), True, penalty)
             ranked.append((output.score if exact else finished.rank, finished.token, output))
     outputs, length = _best(ranked, n_best), groups[0].length
     if len(outputs) < n_best and length >= groups[0].max_new_tokens:
@@ -223,7 +217,7 @@ def _unfinished(
     for group, group_scores in zip(groups, scores):
         for slot, score in enumerate(group_scores):
             if score > -inf:
-                output = hypothesis(*group.backpointers.before(length, slot), False, penalty)
+                output = hypothesis(*group.before(length, slot), False, penalty)
                 ranked.append((score / max(1, len(output.ids)) ** penalty, -1, output))  # -1: no token finished it
     return ranked
 
@@ -258,4 +252,4 @@ def certain_beginning(groups: Sequence[Group], scores: Callable[[Group], list[fl
     if len(live) != 1 or any(near[group] and group not in live for group in groups):
         return [], []
     (group,) = live
-    return group.backpointers.common(live[group], near[group])
+    return group.common(live[group], near[group])

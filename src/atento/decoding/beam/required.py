@@ -118,25 +118,10 @@ class RequiredWords(HighestScores):
             )
         super().__init__(count)
         self.eos_ids = torch.tensor(request.eos_ids, dtype=torch.long, device=device)
-        automata = []
-        for sequences, row in zip(required, rows):
-            limit = request.max_new_tokens[row]
-            if len(sequences) > _MAX_SEQUENCES:
-                raise ValueError(
-                    f"`required` takes at most {_MAX_SEQUENCES} sequences a row: row {row} has {len(sequences)}"
-                )
-            for sequence in sequences:
-                if not sequence or set(sequence) & set(request.eos_ids):
-                    raise ValueError(
-                        f"a required sequence is of at least one token, none of them an end: row {row} has "
-                        f"{list(sequence)}"
-                    )
-            automata.append(Automaton.of(sequences))
-            if automata[-1].missing[0] > limit:
-                raise ValueError(
-                    f"`required` must fit into `max_new_tokens`: row {row} needs {automata[-1].missing[0]} tokens and "
-                    f"has {limit}"
-                )
+        automata = [
+            _checked_automaton(sequences, row, request.max_new_tokens[row], request.eos_ids)
+            for sequences, row in zip(required, rows)
+        ]
         n_states = max(len(automaton.moves) for automaton in automata)
         alphabet_size = max(len(automaton.alphabet) for automaton in automata)
         self.stages = 1 + max(max(automaton.missing) for automaton in automata)
@@ -231,3 +216,23 @@ class RequiredWords(HighestScores):
         """As of the base."""
         for name in ("alphabet", "letters", "moves", "missing", "max_new_tokens", "eos_room", "state"):
             setattr(self, name, getattr(self, name)[groups])
+
+
+def _checked_automaton(
+    sequences: Sequence[Sequence[int]], row: int, max_new_tokens: int, eos_ids: tuple[int, ...]
+) -> Automaton:
+    """The automaton of one row's sequences. Raises ValueError where no output could contain them."""
+    if len(sequences) > _MAX_SEQUENCES:
+        raise ValueError(f"`required` takes at most {_MAX_SEQUENCES} sequences a row: row {row} has {len(sequences)}")
+    for sequence in sequences:
+        if not sequence or set(sequence) & set(eos_ids):
+            raise ValueError(
+                f"a required sequence is of at least one token, none of them an end: row {row} has {list(sequence)}"
+            )
+    automaton = Automaton.of(sequences)
+    if automaton.missing[0] > max_new_tokens:
+        raise ValueError(
+            f"`required` must fit into `max_new_tokens`: row {row} needs {automaton.missing[0]} tokens and has "
+            f"{max_new_tokens}"
+        )
+    return automaton

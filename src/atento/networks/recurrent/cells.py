@@ -178,12 +178,6 @@ def joined_layers(states: Sequence[list[LayerState] | None]) -> list[LayerState]
     return [tuple(torch.cat(parts) for parts in zip(*layer)) for layer in zip(*known)] if known else None
 
 
-def advance_real_rows(real: Tensor, new: list[LayerState], old: list[LayerState]) -> list[LayerState]:
-    """The new states of the rows whose token is `real` (B,), the old states of the others."""
-    is_real = real.unsqueeze(1)
-    return [tuple(torch.where(is_real, n, o) for n, o in zip(after, before)) for after, before in zip(new, old)]
-
-
 @torch.no_grad()
 def reset_recurrent(network: nn.Module, d_model: int) -> None:
     """Fresh weights from PyTorch's global generator.

@@ -88,8 +88,7 @@ class CharacterCNN(nn.Module):
         x = _ACTIVATIONS[self.config.activation](torch.cat(maxima, dim=-1))  # (N,W)
         for highway in self.highways:
             x = highway(x)
-        if self.projection is not None:
-            x = self.projection(x)  # (N,D)
+        x = x if self.projection is None else self.projection(x)  # (N,D)
         return x.view(*characters.shape[:2], -1)  # (B,L,D)
 
 
@@ -145,8 +144,7 @@ class ProjectedLSTM(nn.Module):
         """One token: its x W + b (B,4C), h (B,D), c (B,C) -> the next h and c."""
         i, f, g, o = (gates + self.recurrent(hidden)).chunk(4, dim=-1)  # each (B,C)
         cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)  # c' before it is clipped
-        if self.cell_clip is not None:
-            cell = cell.clamp(-self.cell_clip, self.cell_clip)
+        cell = cell if self.cell_clip is None else cell.clamp(-self.cell_clip, self.cell_clip)
         hidden = self.projection(torch.sigmoid(o) * torch.tanh(cell))  # (B,C) -> (B,D)
         if self.projection_clip is not None:
             hidden = hidden.clamp(-self.projection_clip, self.projection_clip)

@@ -25,7 +25,6 @@ from atento.networks.output import Output
 from atento.networks.recurrent.cells import (
     LayerState,
     RecurrentStack,
-    advance_real_rows,
     joined_layers,
     reset_recurrent,
 )
@@ -192,7 +191,10 @@ class RecurrentDecoder(nn.Module):
                 context, row = self.attention(after[-1][0].unsqueeze(1), state.memory)
                 fed.append(self._join(after[-1][0], token, context.squeeze(1)))  # Luong's output, (B,D)
                 state.fed = fed[-1] if token_mask is None else torch.where(token_mask[:, t, None], fed[-1], state.fed)
-            state.layers = after if token_mask is None else advance_real_rows(token_mask[:, t], after, before)
+            state.layers = after
+            if token_mask is not None:  # rows whose token is padding keep their states
+                real, pairs = token_mask[:, t, None], [zip(*layer) for layer in zip(after, before)]  # (B,1)
+                state.layers = [tuple(torch.where(real, new, old) for new, old in layer) for layer in pairs]
             states.append(after[-1][0])  # h of the last layer, (B,D)
             contexts.append(context)
             weights.append(row)

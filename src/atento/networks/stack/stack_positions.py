@@ -63,10 +63,7 @@ class AddedPositions(nn.Module):
             positions = position_ids
             if positions is None and self.real_only[number] and token_mask is not None:
                 positions = real_positions(token_mask)  # (B,L): padding does not count
-            if isinstance(scheme, Sinusoidal):
-                added = scheme.vectors(x.shape[1], offset, positions, x)
-            else:
-                added = scheme.vectors(x.shape[1], offset, positions).to(x.dtype)
+            added = scheme.vectors(x.shape[1], offset, positions, x)
             if str(number) in self.gates:
                 added = added * self.gates[str(number)].to(x.dtype)  # () a scheme, 1 at first
             x = x + added
@@ -282,8 +279,7 @@ class InputLayer(nn.Module):
             x = x + (self.segments[0] if segment_ids is None else F.embedding(segment_ids, self.segments))
         elif segment_ids is not None:
             raise ValueError("`segment_ids` given, and this network has no segments (`n_segments` 0)")
-        if self.norm is not None:
-            x = self.norm(x)
+        x = x if self.norm is None else self.norm(x)
         x = dropout(x, self.dropout, random) if self.training else x
         return x if self.projection is None or not project else self.projection(x)
 
