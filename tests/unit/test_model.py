@@ -123,10 +123,16 @@ def test_f5_a_saved_model_loads_with_bit_equal_logits(tokenizer: Tokenizer, tmp_
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_a_model_card_says_how_to_use_it(saved: Path) -> None:
+def test_the_model_card_and_the_parts(saved: Path, made: Model) -> None:
     card = (saved / "README.md").read_text(encoding="utf-8")
     assert "# small" in card and "Task: translation. Architecture: encoder-decoder, 16 wide, 1 + 1 layers" in card
     assert "atento.load('.')" in card
+    model = load(saved)
+    count = sum(one.numel() for one in model.network.parameters())
+    assert repr(model) == f"Model('small', translation, {count:,} parameters, float32 on cpu)"
+    assert model.tokenizer is not None and made.tokenizer is not None
+    assert model.tokenizer.fingerprint == made.tokenizer.fingerprint
+    assert model.decoding == made.decoding and model.decoding.max_new_tokens == 8
 
 
 def test_loading_in_another_precision(saved: Path, made: Model) -> None:
@@ -138,15 +144,6 @@ def test_loading_in_another_precision(saved: Path, made: Model) -> None:
         load(saved, precision="int4")
     with pytest.raises(UsageError, match="`device` must exist on this machine: got 'toaster'"):
         load(saved, device="toaster")
-
-
-def test_the_parts_and_a_word_on_them(made: Model, saved: Path) -> None:
-    model = load(saved)
-    count = sum(one.numel() for one in model.network.parameters())
-    assert repr(model) == f"Model('small', translation, {count:,} parameters, float32 on cpu)"
-    assert model.tokenizer is not None and made.tokenizer is not None
-    assert model.tokenizer.fingerprint == made.tokenizer.fingerprint
-    assert model.decoding == made.decoding and model.decoding.max_new_tokens == 8
 
 
 def test_saving_never_writes_over_anything(made: Model, tmp_path: Path) -> None:
@@ -260,12 +257,9 @@ def test_what_is_wrong_is_said(folder: Path, spoil: Callable[[Path], object], ki
     assert str(folder) in str(found.value) and "\n" not in str(found.value)
 
 
-def test_keys_of_other_versions_in_decoding_are_passed_over(folder: Path) -> None:
+def test_keys_of_other_versions_are_passed_over_and_another_tokenizer_is_refused(folder: Path) -> None:
     spoil_config(decoding={"beam": 3, "diversity": 0.5})(folder)
     assert load(folder).decoding.beam == 3
-
-
-def test_another_tokenizer_in_the_folder_is_refused(folder: Path) -> None:
     train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=340), SENTENCES).save(folder)
     with pytest.raises(TokenizerError, match="the tokenizer is not the one the model was trained with"):
         load(folder)
@@ -286,7 +280,7 @@ def test_without_tokenizer_files_it_loads_and_cannot_read(folder: Path) -> None:
 # Text in, text out --------------------------------------------------------------------------------------------------
 
 
-def test_text_in_text_out_list_in_list_out(made: Model) -> None:
+def test_text_in_text_out_list_in_list_out_and_n_best_comes_best_first(made: Model) -> None:
     one = made.translate(SENTENCES[0])
     assert isinstance(one, str) and made.translate(SENTENCES[:1]) == [one] and made.translate((SENTENCES[0],)) == [one]
     assert made.translate(iter(SENTENCES[:1])) == [one]  # type: ignore[call-overload]
@@ -295,31 +289,27 @@ def test_text_in_text_out_list_in_list_out(made: Model) -> None:
     assert isinstance(two, list) and len(two) == 2 and two[0] == one  # the recipe's beam of 2
     assert made.translate(SENTENCES[:3], n_best=1) == [[text] for text in made.translate(SENTENCES[:3])]
     assert made.translate(["", " "], n_best=2) == [[""], [""]]
-
-
-def test_n_best_comes_best_first(made: Model) -> None:
     for found in made.translations(SENTENCES[:10], n_best=4, beam=4):
         scores = [one.hypothesis.score for one in found]
         assert scores == sorted(scores, reverse=True) and len({tuple(one.hypothesis.ids) for one in found}) == 4
+    wide = Model(made.network, made.tokenizer, {**made.config, "decoding": {"beam": 5, "n_best": 4}}, None)
+    assert isinstance(wide.translate(SENTENCES[0], beam=2, max_new_tokens=3), str)
+    assert len(wide.translations(SENTENCES[:1], max_new_tokens=3)[0]) == 4
+    assert len(wide.translations(SENTENCES[:1], max_new_tokens=3, beam=2)[0]) == 2
 
 
-@pytest.mark.parametrize(
-    ("first", "expected"),
-    [({"a": -1.0, "b": -3.0}, "acbd"), ({"a": -3.0, "b": -1.0}, "abcd")],  # the second was ranked by penalties
-)
-def test_what_a_wider_beam_adds_stands_by_its_score_behind_the_best(
-    made: Model, first: dict[str, float], expected: str
-) -> None:
+def test_what_a_wider_beam_adds_stands_by_its_score_behind_the_best(made: Model) -> None:
     def written(scores: dict[str, float]) -> list[GeneratedText]:
         return [GeneratedText(text, hypothesis_of([5], [score], True, 0.0)) for text, score in scores.items()]
 
     def searched(strategy: Strategy, rows: list[int]) -> list[list[GeneratedText]]:
         return [written(first | {"c": -2.0, "d": -5.0}) for _ in rows]
 
-    results = [written(first)]
     generator = TextGenerator(made, made.network.config, DecodingConfig(n_best=4), str, torch.device("cpu"))
-    generator._fill_up(results, [3], Beam(4), searched)
-    assert "".join(one.text for one in results[0]) == expected
+    for first, expected in (({"a": -1.0, "b": -3.0}, "acbd"), ({"a": -3.0, "b": -1.0}, "abcd")):  # ranked by penalties
+        results = [written(first)]
+        generator._fill_up(results, [3], Beam(4), searched)
+        assert "".join(one.text for one in results[0]) == expected
 
 
 def test_a_hypothesis_tells_how_probable_it_is(made: Model) -> None:
@@ -350,14 +340,6 @@ def test_v9_neither_batch_size_nor_order_changes_a_translation(made: Model, opti
     assert [text == "" for text in texts] == [out == "" and text == "" for out, text in zip(right, texts)]
 
 
-def test_line_n_answers_line_n(made: Model) -> None:
-    """Different texts, long and short in turn, each with the answer it has alone."""
-    texts = [" ".join(SENTENCES[n : n + 1 + 3 * (n % 3)]) for n in range(30)]
-    alone = [made.translate(text) for text in texts]
-    assert len(set(alone)) > 10  # or the test would not see a mix-up
-    assert made.translate(texts) == alone
-
-
 STRANGE = [
     *("", " ", "\t", "\n", "\r\n", "\u2028", "\u00a0", "\u3000", "▁"),
     *("\x07", "\x1b[31m", "\u200b", "\u202e", "\ufeff", "\u0301" * 1000, "\U0010ffff", "\x85"),
@@ -365,32 +347,31 @@ STRANGE = [
 ]
 
 
-def test_d1_strange_texts_are_answered(made: Model) -> None:
+def test_d1_strange_texts_are_answered_and_never_make_special_ids(made: Model) -> None:
     answers = made.translate(STRANGE)
     assert len(answers) == len(STRANGE) and all(isinstance(answer, str) for answer in answers)
     assert all(answers[n] == "" for n, text in enumerate(STRANGE) if not text.strip())
     assert answers == [made.translate(text) for text in STRANGE]
-
-
-def test_d1_user_text_never_makes_special_ids(made: Model) -> None:
     assert made.tokenizer is not None
     special = set(made.tokenizer.specials.ids.values()) - {made.tokenizer.unk_id}
     for text in STRANGE:
         assert not special & set(made.tokenizer.encode(text))
-
-
-def test_d1_a_word_of_ten_thousand_characters(made: Model) -> None:
+    # A word of ten thousand characters
     answer = made.translate(["a" * 10_000, SENTENCES[0]], beam=1, max_new_tokens=4)
     assert answer[1] == made.translate(SENTENCES[0], beam=1, max_new_tokens=4)
     with pytest.raises(UsageError, match="give a list of texts: got the text 'a a a"):
         made.translations("a " * 2000, beam=1, max_new_tokens=3)
+    # Line n answers line n: different texts, long and short in turn, each with the answer it has alone
+    texts = [" ".join(SENTENCES[n : n + 1 + 3 * (n % 3)]) for n in range(30)]
+    alone = [made.translate(text) for text in texts]
+    assert len(set(alone)) > 10  # or the test would not see a mix-up
+    assert made.translate(texts) == alone
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.text(max_size=12), max_size=4))
 def test_d1_any_text(made: Model, texts: list[str]) -> None:
-    """Any Unicode text has an answer, the same alone and in company; half a surrogate pair is refused by place, and so
-    is a NUL, as in a file."""
+    """Any Unicode text has an answer, the same in company; half a surrogate pair or a NUL is refused by its place."""
     nul = next((i for i, text in enumerate(texts) if "\0" in text), None)
     if nul is not None:
         with pytest.raises(DataError, match=f"text {nul} must not have a NUL character"):
@@ -413,13 +394,6 @@ def test_the_longest_output_is_bounded(made: Model) -> None:
         assert len(found[0].hypothesis.ids) <= 2 * len(made.tokenizer.encode(text)) + 16
     for most in (1, 5):
         assert all(len(row[0].hypothesis.ids) <= most for row in made.translations(SENTENCES[:10], max_new_tokens=most))
-
-
-def test_a_narrower_beam_than_the_recipes_n_best(made: Model) -> None:
-    wide = Model(made.network, made.tokenizer, {**made.config, "decoding": {"beam": 5, "n_best": 4}}, None)
-    assert isinstance(wide.translate(SENTENCES[0], beam=2, max_new_tokens=3), str)
-    assert len(wide.translations(SENTENCES[:1], max_new_tokens=3)[0]) == 4
-    assert len(wide.translations(SENTENCES[:1], max_new_tokens=3, beam=2)[0]) == 2
 
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -447,7 +421,7 @@ def test_options_that_cannot_be_right(made: Model, options: Any, kind: type[Exce
         made.translate("a", **options)
 
 
-def test_what_is_no_text(made: Model) -> None:
+def test_what_is_no_text_and_no_model_of_translation(made: Model) -> None:
     for value, name in ((None, "NoneType"), (5, "int"), (b"a", "bytes")):
         with pytest.raises(UsageError, match=f"give a text or a list of texts: got {name}"):
             made.translate(value)  # type: ignore[call-overload]
@@ -455,9 +429,6 @@ def test_what_is_no_text(made: Model) -> None:
         made.translate(["a", None])  # type: ignore[list-item]
     with pytest.raises(TokenizerError, match=r"text 1 must be Unicode text: got the lone surrogate U\+D800"):
         made.translate(["a", "b\ud800"])
-
-
-def test_a_model_of_another_task_says_what_it_does(made: Model) -> None:
     other = Model(made.network, made.tokenizer, {**made.config, "task": "classification"}, None)
     with pytest.raises(CapabilityError, match="this model does classification, not translation"):
         other.translate("a")
@@ -500,12 +471,6 @@ def test_a_record_names_its_mask(tokenizer: Tokenizer, architecture: str, mask: 
     assert "causal" in record.masks["decoder"]
 
 
-def test_without_a_target_it_looks_at_its_own_translation(made: Model) -> None:
-    own = made.attend(SENTENCES[0])
-    given = made.attend(SENTENCES[0], made.translate(SENTENCES[0]))
-    assert own.tokens == given.tokens and np.array_equal(own.weights(0, 0), given.weights(0, 0))
-
-
 def test_a_record_of_strange_texts(made: Model) -> None:
     for blank in ("", " ", "\n"):
         with pytest.raises(UsageError, match="give a text to look at: got an empty one"):
@@ -515,3 +480,7 @@ def test_a_record_of_strange_texts(made: Model) -> None:
         assert record.tokens == ["<s>"] and record.weights(0, 0, "cross").shape == (1, len(record.source_tokens))
     with pytest.raises(TokenizerError, match="lone surrogate"):
         made.attend("\ud800")
+    # Without a target it looks at its own translation
+    own = made.attend(SENTENCES[0])
+    given = made.attend(SENTENCES[0], made.translate(SENTENCES[0]))
+    assert own.tokens == given.tokens and np.array_equal(own.weights(0, 0), given.weights(0, 0))

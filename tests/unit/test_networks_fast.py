@@ -118,18 +118,6 @@ def test_h12_fast_equals_plain(name: str, side: str, strategy: Any) -> None:
         assert a.token_scores == pytest.approx(b.token_scores, abs=1e-10)
 
 
-def test_a_prefix_is_read_before_the_first_choice() -> None:
-    network = network_of(ENCODER_DECODERS["transformer"])
-    ids, real = inputs([5, 9, 2])
-    prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
-    for strategy in (Greedy(), Beam(4)):
-        found = [
-            generate(step_function, ids, strategy, max_new_tokens=9, token_mask=real, prefix_ids=prefix)
-            for step_function in (network, FastStepFunction(network))
-        ]
-        assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
-
-
 def test_states_that_part_do_not_write_into_each_other() -> None:
     """Two ways from one state, stepped in turn, as an exact search does: each sees its own past alone."""
     network = network_of(ENCODER_DECODERS["transformer"])
@@ -290,9 +278,7 @@ def features(monkeypatch: pytest.MonkeyPatch, **changes: bool) -> None:
 
 
 @pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
-def test_one_row_is_multiplied_by_a_large_weight_as_it_is(
-    activation: packed_linear.Activation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_row_is_multiplied_by_a_large_weight_as_it_is(activation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With AMX, where something else holds the weight: then a layer has no second plain copy."""
     features(monkeypatch, amx=True)
     torch.manual_seed(2)
@@ -309,9 +295,7 @@ def test_one_row_is_multiplied_by_a_large_weight_as_it_is(
 
 
 @pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
-def test_a_small_weight_is_held_transposed_for_mkl(
-    activation: packed_linear.Activation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_weight_is_held_transposed_for_mkl(activation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With AMX, up to 512 x 512: the same products as oneDNN's, the weight in memory once and given back as it was."""
     torch.manual_seed(2)
     weight, bias, x, other = torch.randn(96, 192), torch.randn(96), torch.randn(3, 192), torch.randn(3, 96)
@@ -406,7 +390,7 @@ def test_what_has_no_fast_path_is_said() -> None:
         step_function(shaw, precision="int8")
 
 
-def test_weights_are_shown_under_the_fast_search_too() -> None:
+def test_weights_are_shown_under_the_fast_search_and_a_prefix_is_read_first() -> None:
     network = network_of(ENCODER_DECODERS["transformer"])
     ids, real = inputs([5, 9])
     seen = []
@@ -415,6 +399,16 @@ def test_weights_are_shown_under_the_fast_search_too() -> None:
             generate(one, ids, Beam(3), max_new_tokens=6, token_mask=real)
         seen.append(record["cross", 1])
     assert torch.allclose(seen[0], seen[1], atol=1e-10)
+    # A prefix is read before the first choice
+    network = network_of(ENCODER_DECODERS["transformer"])
+    ids, real = inputs([5, 9, 2])
+    prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
+    for strategy in (Greedy(), Beam(4)):
+        found = [
+            generate(step_function, ids, strategy, max_new_tokens=9, token_mask=real, prefix_ids=prefix)
+            for step_function in (network, FastStepFunction(network))
+        ]
+        assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
 
 
 @pytest.mark.parametrize("config", [ENCODER_DECODERS["transformer"], DECODERS["gpt2"]], ids=["sources", "prompts"])

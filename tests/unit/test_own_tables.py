@@ -63,22 +63,19 @@ def test_a_table_is_what_the_source_says(tmp_path: Path, encoding: str, delimite
     assert seen[0]["columns"] == ["text", "score"]
 
 
-def test_labels_of_one_cell_with_another_sign_between_are_a_warning() -> None:
-    """pandas and spreadsheets join by commas: each combination would be a label of its own."""
+def test_pandas_reads_the_same_file_and_labels_of_one_cell_are_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(excel(ROWS).encode("windows-1252"))
+    theirs = pandas.read_csv(tmp_path / "a.csv", sep=";", decimal=",", encoding="windows-1252")
+    source = SourceConfig(file="a.csv", delimiter=";", decimal=",", encoding="windows-1252", text="text", score="score")
+    ours = read_records(source, REGRESSION, tmp_path)
+    assert ours["text"] == theirs["text"].to_list() and ours["score"] == theirs["score"].to_list()
+    # pandas and spreadsheets join by commas: each combination would be a label of its own
     for labels in ([("a,b",), (), ("c",)], [("['a', 'b']",), ("['c']",)], [("a; b",)]):
         splits = {"train": Split({"label": labels}, ""), "test": None}
         said = list(without_difference("multi-label-classification", splits))
         assert len(said) == 1 and re.search(f"{re.escape(repr(labels[0][0]))} counts as one; `separator`", said[0])
     for right in ([("a", "b"), ("c, d",)], [("a",), ()], []):
         assert not list(without_difference("multi-label-classification", {"train": Split({"label": right}, "")}))
-
-
-def test_pandas_reads_the_same_file(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(excel(ROWS).encode("windows-1252"))
-    theirs = pandas.read_csv(tmp_path / "a.csv", sep=";", decimal=",", encoding="windows-1252")
-    source = SourceConfig(file="a.csv", delimiter=";", decimal=",", encoding="windows-1252", text="text", score="score")
-    ours = read_records(source, REGRESSION, tmp_path)
-    assert ours["text"] == theirs["text"].to_list() and ours["score"] == theirs["score"].to_list()
 
 
 @pytest.mark.parametrize(
@@ -146,7 +143,7 @@ def test_one_process_of_a_machine_says_how_a_file_is_read(
     assert len(caught) == 1 - rank
 
 
-def test_what_divides_a_table_in_two_ways_is_refused(tmp_path: Path) -> None:
+def test_what_divides_a_table_in_two_ways_and_what_is_no_number_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a;b|1\nc;d|2\n", encoding="utf-8")
     source = SourceConfig(file="a.csv", text=0, score=1)
     said = r"a\.csv: its columns may be separated by a semicolon \(2 columns\) or a bar \(2 columns\): `delimiter` says"
@@ -157,6 +154,15 @@ def test_what_divides_a_table_in_two_ways_is_refused(tmp_path: Path) -> None:
     assert read_records(SourceConfig(file="b.csv", text=0, score=1), REGRESSION, tmp_path)["score"] == [4.5, 1.5]
     (tmp_path / "c.csv").write_text("um; dois,1\ntrês; quatro,2\n", encoding="utf-8")  # the sign of the format fits
     assert read_records(SourceConfig(file="c.csv", text=0, score=1), REGRESSION, tmp_path)["score"] == [1.0, 2.0]
+    for value in ("1.234,5", "9.5", "1_0", "nove", "1,2,3"):
+        (tmp_path / "a.tsv").write_text(f"x\t{value}\n", encoding="utf-8")
+        with pytest.raises(DataError, match="must hold a number"):
+            read_records(SourceConfig(file="a.tsv", decimal=",", text=0, score=1), REGRESSION, tmp_path)
+    # The first line that is not UTF-8 has no quotes or dashes of Windows, a later one has
+    (tmp_path / "a.csv").write_bytes("avaliação,nota\n“bom” – 5 €,5\n".encode("windows-1252"))
+    columns = {"file": "a.csv", "text": "avaliação", "score": "nota"}
+    with pytest.warns(ReadingNotice, match="windows-1252"):
+        assert read_records(SourceConfig(**columns), REGRESSION, tmp_path)["text"] == ["“bom” – 5 €"]
 
 
 @pytest.mark.parametrize(
@@ -175,13 +181,6 @@ def test_another_code_page_is_not_taken_for_western(tmp_path: Path, text: str, e
         read_records(SourceConfig(file="a.tsv", text=0, score=1), REGRESSION, tmp_path)
     source = SourceConfig(file="a.tsv", text=0, score=1, encoding=encoding)
     assert read_records(source, REGRESSION, tmp_path)["text"] == [text]
-
-
-@pytest.mark.parametrize("value", ["1.234,5", "9.5", "1_0", "nove", "1,2,3"])
-def test_signs_between_thousands_are_no_numbers(tmp_path: Path, value: str) -> None:
-    (tmp_path / "a.tsv").write_text(f"x\t{value}\n", encoding="utf-8")
-    with pytest.raises(DataError, match="must hold a number"):
-        read_records(SourceConfig(file="a.tsv", decimal=",", text=0, score=1), REGRESSION, tmp_path)
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
@@ -210,25 +209,13 @@ def test_every_reader_of_text_files_knows_the_encoding(tmp_path: Path, encoding:
     assert words["tokens"] == [("não", "sim")]
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"delimiter": ""}, "one character"),
-        ({"delimiter": ";;"}, "one character"),
-        ({"delimiter": '"'}, "one character"),
-        ({"encoding": "latim"}, "name of an encoding"),
-        ({"encoding": "rot13"}, "name of an encoding"),
-        ({"encoding": "hex"}, "name of an encoding"),
-        ({"decimal": ";"}, "decimal"),
-    ],
-)
-def test_keys_of_a_source_are_checked(more: dict[str, Any], said: str) -> None:
-    with pytest.raises(RecipeError, match=said):
-        SourceConfig(file="a.csv", **more)
-
-
-def test_reading_options_change_only_where_a_key_is_given() -> None:
-    """The store of token ids of an older version stays good."""
+def test_keys_of_a_source_are_checked_and_change_reading_options_only_where_given() -> None:
+    wrong = {"delimiter": ("", ";;", '"'), "encoding": ("latim", "rot13", "hex"), "decimal": (";",)}
+    said = {"delimiter": "one character", "encoding": "name of an encoding", "decimal": "decimal"}
+    for key, value in ((key, value) for key, values in wrong.items() for value in values):
+        with pytest.raises(RecipeError, match=said[key]):
+            SourceConfig(file="a.csv", **{key: value})  # type: ignore[arg-type]
+    # The store of token ids of an older version stays good
     assert {"delimiter", "encoding", "sheet"}.isdisjoint(reading_options(SourceConfig(file="a.csv")))
     assert reading_options(SourceConfig(file="a.csv", encoding="latin-1"))["encoding"] == "latin-1"
 
@@ -273,7 +260,9 @@ def test_a_boolean_is_one_label_in_every_format(tmp_path: Path) -> None:
     assert label_streams(["true", "mostly"], ["true", "false"]) == (["true", "mostly"], [["true", "false"]])
 
 
-def test_sheets_are_named_where_there_are_several(tmp_path: Path) -> None:
+def test_sheets_are_named_where_there_are_several_and_the_library_where_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = [["text", "score"], ["a", 1]]
     workbook(tmp_path / "a.xlsx", {"um": rows, "dois": [*rows, ["b", 2]]})
     source = {"file": "a.xlsx", "text": "text", "score": "score"}
@@ -282,6 +271,10 @@ def test_sheets_are_named_where_there_are_several(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no sheet 'tres'"):
         read_records(SourceConfig(**source, sheet="tres"), REGRESSION, tmp_path)  # type: ignore[arg-type]
     assert len(read_records(SourceConfig(**source, sheet="dois"), REGRESSION, tmp_path)) == 2  # type: ignore[arg-type]
+    workbook(tmp_path / "a.xlsx", {"um": [["text", "score"], ["a", 1]]})
+    monkeypatch.setitem(__import__("sys").modules, "openpyxl.reader.excel", None)
+    with pytest.raises(MissingPartError, match=r"\[data\]"):
+        read_records(SourceConfig(file="a.xlsx", text="text", score="score"), REGRESSION, tmp_path)
 
 
 def test_a_workbook_that_swells_or_is_none_is_refused(tmp_path: Path) -> None:
@@ -301,13 +294,6 @@ def test_a_workbook_that_swells_or_is_none_is_refused(tmp_path: Path) -> None:
         (tmp_path / "bad.xlsx").write_bytes(content)
         with pytest.raises(DataError, match=said):
             read_records(SourceConfig(file="bad.xlsx", text="text", score="score"), REGRESSION, tmp_path)
-
-
-def test_a_workbook_without_its_library_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workbook(tmp_path / "a.xlsx", {"um": [["text", "score"], ["a", 1]]})
-    monkeypatch.setitem(__import__("sys").modules, "openpyxl.reader.excel", None)
-    with pytest.raises(MissingPartError, match=r"\[data\]"):
-        read_records(SourceConfig(file="a.xlsx", text="text", score="score"), REGRESSION, tmp_path)
 
 
 # Folders of labels ------------------------------------------------------------------------------------------------
@@ -330,9 +316,6 @@ def test_folders_of_labels(imdb: Path) -> None:
     assert records["text"] == ["pos 1\nmore", "neg 2\nmore", "pos 3\nmore", "neg 4\nmore"]
     assert records["label"] == ["pos", "neg", "pos", "neg"]
     assert read_records(SourceConfig(file="aclImdb/train", count=2), CLASSIFICATION, imdb)["label"] == ["pos", "neg"]
-
-
-def test_folders_of_labels_that_are_none(imdb: Path) -> None:
     (imdb / "empty").mkdir()
     (imdb / "table").write_text("a\tb\n", encoding="utf-8")
     for name, said in (("empty", "no folder of text files"), ("table", "is a file"), ("gone", "no such folder")):
@@ -358,13 +341,6 @@ COLUMNS: dict[str, dict[str, list[Any]]] = {
 }
 
 
-def test_two_columns_of_a_frame_with_one_name_are_refused() -> None:
-    """As `pandas.concat` makes them: which one is the label is not guessed."""
-    data = pandas.DataFrame([["a", "x", "y"], ["b", "y", "x"]], columns=["text", "label", "label"])
-    with pytest.raises(UsageError, match=r"the data frame has several columns 'label': rename or drop one"):
-        records_in_memory(data, CLASSIFICATION, "data")
-
-
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("task", COLUMNS)
 def test_a_data_frame_is_its_columns(frame: Any, task: str) -> None:
@@ -379,18 +355,14 @@ def test_a_data_frame_is_its_columns(frame: Any, task: str) -> None:
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-def test_missing_values_and_columns_of_a_data_frame(frame: Any) -> None:
+def test_missing_values_columns_and_texts_of_a_data_frame(frame: Any) -> None:
     records = records_in_memory(frame({"text": ["a", None], "label": ["x", "y"]}), CLASSIFICATION, "data")
     assert records["text"] == ["a"] and records.empty == 1
     with pytest.raises(DataError, match="has no column 'label'; the columns are 'text', 'sentiment'; rename one"):
         records_in_memory(frame({"text": ["a"], "sentiment": ["x"]}), CLASSIFICATION, "data")
     with pytest.raises(DataError, match="must hold a number"):
         records_in_memory(frame({"text": ["a", "b"], "score": [1.0, None]}), REGRESSION, "data")
-
-
-@pytest.mark.parametrize("frame", FRAMES)
-def test_verbs_take_the_texts_of_a_data_frame(frame: Any) -> None:
-    """Iterating a frame of pandas gives the names of its columns, which are no texts."""
+    # Iterating a frame of pandas gives the names of its columns, which are no texts
     assert listed(frame({"text": ["a", "b"], "other": [1, 2]})) == ["a", "b"]
     assert listed(frame({"review": ["a", "b"]})) == ["a", "b"] == listed(frame({"review": ["a", "b"]})["review"])
     assert texts_and_pairs(frame({"text": ["a"], "pair": ["b"]})) == (["a"], ["b"])
@@ -400,13 +372,17 @@ def test_verbs_take_the_texts_of_a_data_frame(frame: Any) -> None:
         listed(frame({"text": ["a", None]}))
 
 
-def test_verbs_take_the_texts_of_an_array() -> None:
+def test_verbs_take_the_texts_of_an_array_and_a_frame_with_two_columns_of_one_name_is_refused() -> None:
     """An array of two columns is one of pairs; another shape is named, of one number or text too."""
     assert listed(np.array(["a", "b"])) == ["a", "b"] and listed(np.str_("a")) == ["a"]
     assert texts_and_pairs(np.array([["a", "b"], ["c", "d"]])) == (["a", "c"], ["b", "d"])
     for array, shape in ((np.array([["a"], ["b"]]), r"\(2, 1\); array\[:, 0\] has"), (np.array("a"), r"\(\)$")):
         with pytest.raises(UsageError, match=f"a list of texts: got an array of the shape {shape}"):
             texts_and_pairs(array)
+    # As `pandas.concat` makes two columns with one name: which one is the label is not guessed
+    data = pandas.DataFrame([["a", "x", "y"], ["b", "y", "x"]], columns=["text", "label", "label"])
+    with pytest.raises(UsageError, match=r"the data frame has several columns 'label': rename or drop one"):
+        records_in_memory(data, CLASSIFICATION, "data")
 
 
 # Wrong columns ----------------------------------------------------------------------------------------------------
@@ -454,14 +430,6 @@ def test_a_wrong_column_is_a_short_message_with_the_nearest_name(tmp_path: Path,
         read_records(SourceConfig(file=f"a.{form}", text=names[1], label="label"), CLASSIFICATION, tmp_path)
     assert "did you mean 'Label'?" in str(error.value) and "more" in str(error.value)
     assert len(str(error.value)) < 900
-
-
-def test_the_encoding_that_is_found_reads_the_rest_of_the_file(tmp_path: Path) -> None:
-    """The first line that is not UTF-8 has no quotes or dashes of Windows, a later one has."""
-    (tmp_path / "a.csv").write_bytes("avaliação,nota\n“bom” – 5 €,5\n".encode("windows-1252"))
-    columns = {"file": "a.csv", "text": "avaliação", "score": "nota"}
-    with pytest.warns(ReadingNotice, match="windows-1252"):
-        assert read_records(SourceConfig(**columns), REGRESSION, tmp_path)["text"] == ["“bom” – 5 €"]
 
 
 @pytest.mark.parametrize("before", [5, 1 << 16, (1 << 16) - 1, 200_001])

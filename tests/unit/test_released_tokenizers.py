@@ -75,15 +75,12 @@ def model(pieces: Sequence[tuple[Any, ...]], kind: int = 1, **trainer: int) -> b
     return body + field(2, settings) + field(3, field(1, b"identity") + field(3, 1))
 
 
-def test_d2_a_model_file_is_read_field_by_field() -> None:
+def test_d2_t5_and_its_fields_by_hand(tmp_path: Path) -> None:
+    """Sentinels stand behind the pieces, the last first; `▁a` (-2.5) beats `▁` and `a` (-5)."""
     found = read_model(model(T5, byte_fallback=1), Path("m"))
     assert [(p.text, p.score, p.type) for p in found.pieces] == [(*row, 1)[:3] for row in T5]
     assert (found.kind, found.byte_fallback, found.charsmap, found.unk_id) == ("unigram", True, b"", 2)
     assert read_model(model(T5, 2), Path("m")).kind == "bpe"
-
-
-def test_d2_t5_by_hand(tmp_path: Path) -> None:
-    """Sentinels stand behind the pieces, the last first; `▁a` (-2.5) beats `▁` and `a` (-5)."""
     ours = Tokenizer.load(put(tmp_path, {"spiece.model": model(T5)}))
     assert ours.encode("a b ab") == [5, 3, 6, 5, 6]
     assert ours.encode("c") == [3, 2]
@@ -284,6 +281,12 @@ def test_which_family_a_folder_is_of(tmp_path: Path) -> None:
     of_bytes = put(tmp_path / "g", {"config.json": {"model_type": "t5", "tokenizer_class": "ByT5Tokenizer"}})
     assert not has_tokenizer(of_bytes) and unknown_class(of_bytes, {}) == "ByT5Tokenizer of transformers"
     assert has_tokenizer(xlnet) and not has_tokenizer(tmp_path)
+    # A pointer of Git LFS is called one
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    for name in ("tokenizer.json", "spiece.model"):
+        folder = put(tmp_path / name, {name: pointer})
+        said = f"{folder / name} is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`"
+        assert message(folder) == said
 
 
 def test_marian_needs_sentencepiece_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,14 +301,6 @@ def test_marian_needs_sentencepiece_and_says_so(tmp_path: Path, monkeypatch: pyt
     assert message(folder) == f"{folder / 'vocab.json'} must hold '<unk>', the piece for what is unknown"
     (folder / "target.spm").unlink()
     assert message(folder) == f"no marian tokenizer in {folder}: it has no target.spm"
-
-
-def test_a_pointer_of_git_lfs_is_called_one(tmp_path: Path) -> None:
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
-    for name in ("tokenizer.json", "spiece.model"):
-        folder = put(tmp_path / name, {name: pointer})
-        said = f"{folder / name} is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`"
-        assert message(folder) == said
 
 
 def test_marian_by_hand(tmp_path: Path) -> None:
@@ -448,9 +443,7 @@ def test_d5_our_own_tokenizers_add_nothing_unless_asked() -> None:
     assert ours.added(template="t5") == 1
     with pytest.raises(TokenizerError, match=r"^unknown template of special tokens 'brt'; did you mean 'bert'\?"):
         ours.with_specials([7], template="brt")
-
-
-def test_the_mask_is_the_only_string_that_may_be_special() -> None:
+    # The mask is the only string that may be special
     ours = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=300), ["o gato pulou"] * 5)
     ids = ours.encode_with_mask("o <mask> </s> <pad>")
     assert ids.count(ours.mask_id) == 1 and not {ours.eos_id, ours.pad_id} & set(ids)
@@ -468,7 +461,7 @@ def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
     return min(ways, key=lambda way: (abs(way[0] - way[1]), -way[0] if a > b else -way[1]))
 
 
-def test_d6_truncation_takes_from_the_longer_text() -> None:
+def test_d6_truncation_takes_from_the_longer_text_and_padding_is_to_the_longest() -> None:
     for a in range(7):
         for b in range(7):
             for room in range(15):
@@ -487,9 +480,6 @@ def test_d6_truncation_takes_from_the_longer_text() -> None:
         truncate([1], None, -1)
     with pytest.raises(TokenizerError, match=r"^`side` must be 'right' or 'left': got 'up'$"):
         truncate([1], None, 1, side="up")  # type: ignore[arg-type]
-
-
-def test_d6_padding_is_to_the_longest_of_the_batch() -> None:
     ids, real = pad_batch([[5, 6, 7], [], [8]], 9)
     assert ids.dtype == np.int64 and real.dtype == np.bool_
     assert ids.tolist() == [[5, 6, 7], [9, 9, 9], [8, 9, 9]]

@@ -33,10 +33,7 @@ def test_terms_are_whole_words_in_any_case_and_the_longest_wins() -> None:
     assert found(begins_alike, "Catch it at the cat  flap, cats or a cat") == ["catch", "cat flap", "cat"]
     assert glossary.report("the house and C++", "As CASAS e c++") == {"house": False, "C++": True}
     assert glossary.report("house, house, u", "casa, lar, tu e tu") == {"house": False, "u": True}
-
-
-def test_letters_of_several_code_points_and_of_turkish_are_terms() -> None:
-    """Accents behind their letters, in the glossary or in the text; ı and İ are other letters than i."""
+    # Accents behind their letters, in the glossary or in the text; ı and İ are other letters than i
     glossary = glossary_of({"café": "coffee", "na\u0303o": "no", "kapı": "door", "İstanbul": "Istambul"})
     assert found(glossary, "Cafe\u0301, CAFÉ e NÃO") == ["café", "café", "na\u0303o"]
     assert found(glossary, "KAPI, kapı, kapi") == ["kapı"] and found(glossary, "İstanbul istanbul") == ["İstanbul"]
@@ -79,34 +76,24 @@ def test_a_glossary_takes_the_time_of_its_length(terms: list[str], text: str) ->
     assert found in (1000, 8_000) and process_time() - began < 5.0  # seen: 0.4 s; an expression a term: minutes
 
 
-def test_a_file_of_terms(tmp_path: Path) -> None:
+def test_a_file_of_terms_is_read_and_a_wrong_one_names_its_line(tmp_path: Path) -> None:
     file = tmp_path / "terms.tsv"
     file.write_text("cat\tgato\tgata\t\n\nhouse \t casa\n", encoding="utf-8")
     terms = [(term.source, term.forms) for term in glossary_of(file).terms]
     assert terms == [("cat", ("gato", "gata")), ("house", ("casa",))]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("cat\tgato\ndog\tcão\nCat\tgata\n", "terms.tsv:3: the term 'Cat' also stands at .*terms.tsv:1"),
-        ("cat\tgato\n\ndog\n", "terms.tsv:3: a row must have a source term and, after a TAB, a target term: got 1"),
-        ("cat\t \n", "terms.tsv:1: the target term is empty"),
-        ("\tgato\n", "terms.tsv:1: the source term is empty"),
-        ("\n\t\n", "terms.tsv: holds no term"),
-    ],
-)
-def test_a_wrong_glossary_names_its_line(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "terms.tsv"
-    file.write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match=message):
-        glossary_of(file)
-
-
-def test_other_glossaries_are_refused() -> None:
     for wrong in ({}, [["a", 1]], [("a",)], 3):
         with pytest.raises((UsageError, DataError), match="glossary"):
             glossary_of(wrong)  # type: ignore[arg-type]
+    for text, message in (
+        ("cat\tgato\ndog\tcão\nCat\tgata\n", "terms.tsv:3: the term 'Cat' also stands at .*terms.tsv:1"),
+        ("cat\tgato\n\ndog\n", "terms.tsv:3: a row must have a source term and, after a TAB, a target term: got 1"),
+        *(("cat\t \n", "terms.tsv:1: the target term is empty"), ("\tgato\n", "terms.tsv:1: the source term is empty")),
+        ("\n\t\n", "terms.tsv: holds no term"),
+    ):
+        file = tmp_path / "terms.tsv"
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(DataError, match=message):
+            glossary_of(file)
 
 
 SPANS = [
@@ -160,26 +147,28 @@ def test_spans_are_found_and_the_rest_has_none(text: str, spans: list[str]) -> N
     assert kept.is_whole(text)
 
 
-def test_an_address_ends_with_a_bracket_that_it_opened() -> None:
+def test_spans_end_where_they_should_and_leave_no_other_number() -> None:
     text = "See https://x.org/a_(b), or (https://x.org/a(b)c_(d)) and «www.x.org/e»."
     spans = [span.text for span in ProtectedText.of(text).spans]
     assert spans == ["https://x.org/a_(b)", "(https://x.org/a(b)c_(d))", "«www.x.org/e»"]
     assert not ProtectedText.of("https://x.org/a_(b)").is_whole("https://x.org/a_(b")
-
-
-@pytest.mark.parametrize(
-    ("text", "whole", "lost"),
-    [
+    # Tags between digits leave no other number
+    assert ProtectedText.of("10<sup>6</sup> euros", tags_only=True).bare == "euros"
+    assert ProtectedText.of("a <b>2</b> c", tags_only=True).bare == "a 2 c"
+    assert ProtectedText.of("10<sup>-6</sup> m", tags_only=True).bare == "m"
+    assert ProtectedText.of("1,<b>000</b> m", tags_only=True).bare == "m"
+    kept = ProtectedText.of("a cat sees {a}, {b} and 1, 2")
+    assert kept.is_whole("um gato vê 1 2 {a}, {b}") and not kept.is_whole("um gato vê {a}{b} e 1, 2")
+    # A number with other digits or signs is lost
+    for text, whole, lost in (
         ("10% of $5.99", ["10 % von 5.99 $", "10\u202f% $5.99"], ["10 2 1 5.99", "10% 5.99", "110% $5.99"]),
         ("a 1980s car in 2h30", ["1980er 2h30", "achtziger 2 h 30"], ["19800-Auto 2h30", "1980er 2030"]),
         ("R$ 1.234,56", ["a R$ 1.234,56."], ["de Roma 1.234,56", "1.234,56", "$ 1.234,56"]),
         ("number 12", ["Nr. 12"], ["Nr. 123", "Nr. 12%", "Nr.12er"]),
-    ],
-)
-def test_a_number_with_other_digits_or_signs_is_lost(text: str, whole: list[str], lost: list[str]) -> None:
-    kept = ProtectedText.of(text)
-    assert all(kept.is_whole(output) for output in [text, *whole])
-    assert not any(kept.is_whole(output) for output in lost)
+    ):
+        kept = ProtectedText.of(text)
+        assert all(kept.is_whole(output) for output in [text, *whole])
+        assert not any(kept.is_whole(output) for output in lost)
 
 
 def test_spans_are_found_in_linear_time() -> None:
@@ -235,21 +224,30 @@ def test_spans_are_set_where_their_neighbours_went(text: str, output: str, order
     assert kept.joined(kept.bare, links(kept.bare, kept.bare, list(range(len(words(kept.bare)))))) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "output", "joined"),
-    [
+def test_what_is_set_at_the_end_stands_before_the_last_mark_and_spans_keep_what_they_touch() -> None:
+    for text, output, joined in (
         ("the ball #123.", "o bola.", "o bola #123."),
         ("the ball %s (%d).", "o bola.", "o bola %s (%d)."),
         ("the ball {name}", "o bola!?", "o bola {name}!?"),
         ("the ball. {name}", "o bola.", "o bola. {name}"),
         ("ball(%s)", "球。", "球(%s)。"),
         ("ball#{n}", "球。", "球#{n}。"),
-    ],
-)
-def test_what_is_set_at_the_end_stands_before_the_last_mark(text: str, output: str, joined: str) -> None:
-    kept = ProtectedText.of(text)
-    whole = [Link(len(output) - 1, len(output), len(kept.bare) - 1, len(kept.bare))]  # the last letters
-    assert kept.joined(output, whole) == joined
+    ):
+        kept = ProtectedText.of(text)
+        whole = [Link(len(output) - 1, len(output), len(kept.bare) - 1, len(kept.bare))]  # the last letters
+        assert kept.joined(output, whole) == joined
+    for text, output, joined in (
+        ("a cat<sup>[1]</sup>.", "um gato.", "um gato<sup>[1]</sup>."),
+        ("%1$sa cat", "um gato", "%1$sum gato"),
+        ("a\u00a0%s\u00a0cat", "um gato", "um\u00a0%s\u00a0gato"),
+        ("a cat: {a}, {b}.", "gato: .", "gato: {a}, {b}."),
+        ("点击%s按钮", "click button", "click %s button"),
+        ("cat <0/>, <1/>, dog <2/>.", "gato e cão vê.", "gato <0/>, <1/> e <2/> cão vê."),
+        ("a – <0/>/<1/>.", "um –.", "um – <0/>/<1/>."),
+    ):
+        kept = ProtectedText.of(text)
+        sources, targets = words(kept.bare), words(output)
+        assert kept.joined(output, [Link(*b, *a) for a, b in zip(sources, targets)]) == joined
 
 
 def test_what_ends_a_pair_of_tags_stays_in_it() -> None:
@@ -373,29 +371,6 @@ def test_what_stands_between_two_things_stays_there(tags_only: bool) -> None:
             assert row in joined or tags_only, (text, joined)
 
 
-@pytest.mark.parametrize(
-    ("text", "output", "joined"),
-    [
-        ("a cat<sup>[1]</sup>.", "um gato.", "um gato<sup>[1]</sup>."),
-        ("%1$sa cat", "um gato", "%1$sum gato"),
-        ("a\u00a0%s\u00a0cat", "um gato", "um\u00a0%s\u00a0gato"),
-        ("a cat: {a}, {b}.", "gato: .", "gato: {a}, {b}."),
-        ("点击%s按钮", "click button", "click %s button"),
-        ("cat <0/>, <1/>, dog <2/>.", "gato e cão vê.", "gato <0/>, <1/> e <2/> cão vê."),
-        ("a – <0/>/<1/>.", "um –.", "um – <0/>/<1/>."),
-    ],
-)
-def test_spans_keep_what_they_touch(text: str, output: str, joined: str) -> None:
-    kept = ProtectedText.of(text)
-    sources, targets = words(kept.bare), words(output)
-    assert kept.joined(output, [Link(*b, *a) for a, b in zip(sources, targets)]) == joined
-
-
-def test_an_output_without_what_stands_between_two_spans_is_not_whole() -> None:
-    kept = ProtectedText.of("a cat sees {a}, {b} and 1, 2")
-    assert kept.is_whole("um gato vê 1 2 {a}, {b}") and not kept.is_whole("um gato vê {a}{b} e 1, 2")
-
-
 def run(
     texts: list[str], glossary: Glossary | None, translate: Any, *, protect: bool = False, said: list[Any] | None = None
 ) -> list[str]:
@@ -427,8 +402,7 @@ def test_a_lost_term_is_forced_where_its_words_went_in_the_best_form() -> None:
     written = run(["the cat saw the dog", "no terms", "tea"], glossary, upper)
     assert written == ["THE gato SAW THE cão", "NO TERMS", "CHÁ"]  # the score is higher, the shorter the form
 
-
-def test_what_follows_a_term_stays_where_a_search_behind_it_goes_astray() -> None:
+    # What follows a term stays where a search behind it goes astray
     def astray(text: str, prefix: str = "", **_: object) -> tuple[str, float]:
         return f"{prefix}CAT AGAIN" if prefix else text.upper(), 0.0
 
@@ -436,8 +410,14 @@ def test_what_follows_a_term_stays_where_a_search_behind_it_goes_astray() -> Non
     written = run(["the cat sees it.", "the cat and a big dog"], glossary, astray)
     assert written == ["THE gato SEES IT.", "THE gato AND A cão"]
 
+    # A term without aligned words is required
+    def silent(text: str, required_words: tuple[str, ...] = (), **_: object) -> tuple[str, float]:
+        return " ".join(["?", *(word.removesuffix(" ") for word in required_words)]), 0.0
 
-def test_a_term_of_words_joined_by_signs_is_replaced_as_a_whole() -> None:
+    assert run(["saw the cat"], glossary_of({"cat": "gato"}), silent) == ["? gato"]
+
+
+def test_words_joined_by_signs_or_hyphens_are_replaced_as_a_whole() -> None:
     def upper_case(text: str, prefix: str = "", **_: object) -> tuple[str, float]:
         return prefix + text.upper()[len(prefix) :], 0.0
 
@@ -453,6 +433,14 @@ def test_a_term_of_words_joined_by_signs_is_replaced_as_a_whole() -> None:
     places = [(0, 2, 0, 3, 1.0), (3, 4, 4, 8, 0.9), (5, 6, 4, 8, 0.5), (7, 11, 9, 13, 1.0)]
     asked = steps.send([[Link(*place) for place in places]])
     assert asked == Translate(["see cats/dogs"], [{"prefix": "vê gatos/dogs"}])
+    for term, source, output, link, joined in (
+        ("T-shirt", "a T-shirt", "uma T-Shirt já", Link(6, 11, 4, 9), "uma gato já"),  # no word is linked with its T
+        ("shirt", "a shirt", "uma T-Shirt já", Link(6, 11, 2, 7), "uma gato já"),
+    ):
+        steps = protected_outputs([source], glossary_of({term: "gato"}), protect=False)
+        next(steps)
+        steps.send([[Output(output, 0.0)]])
+        assert steps.send([[link]]) == Translate([source], [{"prefix": joined}])
 
 
 def test_a_term_keeps_its_form_and_only_a_sentence_gives_it_a_capital() -> None:
@@ -463,9 +451,7 @@ def test_a_term_keeps_its_form_and_only_a_sentence_gives_it_a_capital() -> None:
     written = run(["Dog sees phone", "Phone. Dog!", "dog", "iPod", "Ah! iPod"], glossary, titles)
     assert written == ["Ebay Sees iPhone", "iPhone. Ebay!", "ebay", "tocador", "Ah! Tocador"]
     assert glossary.report("phone, dog", "IPhone, EBAY") == {"phone": False, "dog": True}
-
-
-def test_a_term_that_is_only_added_as_a_sentence_is_left_out() -> None:
+    # A term that is only added as a sentence is left out
     steps = protected_outputs(["cat."], glossary_of({"cat": "gato"}), protect=False)
     next(steps)
     assert steps.send([[Output("Um cão.", 0.0)]]) == Align([("cat.", "Um cão.")])
@@ -473,17 +459,6 @@ def test_a_term_that_is_only_added_as_a_sentence_is_left_out() -> None:
     with pytest.raises(StopIteration) as end:
         steps.send([[Output("Um cão. Gato.", 0.0)]])
     assert end.value.value == [[Output("Um cão.", 0.0)]]
-
-
-def test_a_word_with_hyphens_is_replaced_as_a_whole() -> None:
-    for term, source, output, link, joined in (
-        ("T-shirt", "a T-shirt", "uma T-Shirt já", Link(6, 11, 4, 9), "uma gato já"),  # no word is linked with its T
-        ("shirt", "a shirt", "uma T-Shirt já", Link(6, 11, 2, 7), "uma gato já"),
-    ):
-        steps = protected_outputs([source], glossary_of({term: "gato"}), protect=False)
-        next(steps)
-        steps.send([[Output(output, 0.0)]])
-        assert steps.send([[link]]) == Translate([source], [{"prefix": joined}])
 
 
 def test_a_term_that_occurs_twice_is_required_twice() -> None:
@@ -510,31 +485,6 @@ def test_the_searches_of_many_texts_are_asked_for_at_once() -> None:
     assert [len(asked[0].texts), len(asked[1].pairs), len(asked[2].texts)] == [15, 12, 15]  # the cat has two forms
 
 
-def test_a_term_without_aligned_words_is_required() -> None:
-    def silent(text: str, required_words: tuple[str, ...] = (), **_: object) -> tuple[str, float]:
-        return " ".join(["?", *(word.removesuffix(" ") for word in required_words)]), 0.0
-
-    assert run(["saw the cat"], glossary_of({"cat": "gato"}), silent) == ["? gato"]
-
-
-def test_spans_that_the_model_copies_stay_where_it_puts_them() -> None:
-    asked = []
-
-    def copies(text: str) -> tuple[str, float]:
-        asked.append(text)
-        return " ".join(reversed(text.split())), 0.0
-
-    assert run(["a %s b", "<b>c</b> d"], None, copies, protect=True) == ["b %s a", "<b>d</b> c"]
-    assert asked == ["a %s b", "c d"]
-
-
-def test_tags_between_digits_leave_no_other_number() -> None:
-    assert ProtectedText.of("10<sup>6</sup> euros", tags_only=True).bare == "euros"
-    assert ProtectedText.of("a <b>2</b> c", tags_only=True).bare == "a 2 c"
-    assert ProtectedText.of("10<sup>-6</sup> m", tags_only=True).bare == "m"
-    assert ProtectedText.of("1,<b>000</b> m", tags_only=True).bare == "m"
-
-
 def test_a_search_for_a_term_does_not_lose_what_else_is_kept() -> None:
     """The search that requires a term without aligned words drops the placeholder; so it is taken out and set again."""
 
@@ -544,6 +494,15 @@ def test_a_search_for_a_term_does_not_lose_what_else_is_kept() -> None:
     assert run(["%s has the cat"], glossary_of({"cat": "gato"}), forgets, protect=True) == ["%s hat gato"]
     always = glossary_of({"24/7": "sempre"})  # what is in a term is not kept beside it
     assert run(["the 24/7 shop"], always, upper, protect=True) == ["THE sempre SHOP"]
+    # Spans that the model copies stay where it puts them
+    asked = []
+
+    def copies(text: str) -> tuple[str, float]:
+        asked.append(text)
+        return " ".join(reversed(text.split())), 0.0
+
+    assert run(["a %s b", "<b>c</b> d"], None, copies, protect=True) == ["b %s a", "<b>d</b> c"]
+    assert asked == ["a %s b", "c d"]
 
 
 def test_each_search_has_the_numbers_of_its_texts() -> None:
