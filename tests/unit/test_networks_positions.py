@@ -154,17 +154,17 @@ def test_grouped_heads_equal_repeated_ones(name: str) -> None:
 KINDS: list[Any] = ["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix"]
 
 
-def seen_weights(positions: tuple[PositionConfig, ...]) -> dict[tuple[str, int], Tensor]:
-    """Attention of the same network but for its positions, which take no random number from the rest."""
-    network, plain = make(positions), make(())
-    network.load_state_dict(plain.state_dict(), strict=False)
-    return seen_of(network)
-
-
 def seen_of(network: EncoderDecoder) -> dict[tuple[str, int], Tensor]:
     with observe(network) as seen:
         network(SOURCE, TARGET)
     return {(kind, layer): seen[kind, layer] for kind in ("encoder", "decoder") for layer in range(2)}
+
+
+def seen_weights(positions: tuple[PositionConfig, ...]) -> dict[tuple[str, int], Tensor]:
+    """Attention of the same network but for its positions, which take no random number from the rest."""
+    network = make(positions)
+    network.load_state_dict(make(()).state_dict(), strict=False)
+    return seen_of(network)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "disentangled"])
@@ -218,17 +218,13 @@ def test_what_the_schemes_learn_is_stored_under_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_b2_b7_everything_that_can_learn_gets_a_gradient(name: str) -> None:
+def test_b2_b7_everything_that_can_learn_gets_a_gradient_and_bfloat16_stays_within_its_rounding(name: str) -> None:
     network = make(SCHEMES[name]).train()
     network(SOURCE, TARGET, source_token_mask=REAL).logits.log_softmax(-1)[..., 3].sum().backward()
     for key, parameter in network.named_parameters():
         assert parameter.grad is not None and bool(parameter.grad.isfinite().all()), key
         assert bool((parameter.grad != 0).any()), key
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_bfloat16_stays_within_its_rounding(name: str) -> None:
-    """Outputs of size about 1, through four layers of eight bits of precision."""
+    # Outputs of size about 1, through four layers of eight bits of precision
     network = make(SCHEMES[name], torch.float32)
     exact = network(SOURCE, TARGET, source_token_mask=REAL).hidden
     short = network.to(torch.bfloat16)(SOURCE, TARGET, source_token_mask=REAL).hidden
@@ -243,17 +239,7 @@ PERMUTED = torch.tensor([3, 0, 5, 1, 4, 2])
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_a13_order_counts_with_any_scheme_and_without_one_it_does_not(name: str) -> None:
-    """Error 53: without positions f(PX) = P f(X), which is equivariant, and not invariant, f(PX) = f(X)."""
-    network = make(SCHEMES[name])
-    out, moved = encoded(network, TEXT), encoded(network, TEXT[:, PERMUTED])
-    unmoved = float((moved - out[:, PERMUTED]).abs().max())
-    assert unmoved < 1e-12 if name in NONE else unmoved > 1e-3
-    assert float((moved - out).abs().max()) > 1e-2
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_b8_a_shift_changes_absolute_positions_alone(name: str) -> None:
+def test_a13_b8_order_counts_a_shift_changes_absolute_positions_alone_and_packed_texts_are_as_alone(name: str) -> None:
     """The same text further on, or behind padding: relative schemes give the same output, absolute ones another."""
     network, counted = make(SCHEMES[name]), torch.arange(6).expand(2, -1)
     out = encoded(network, TEXT)
@@ -263,15 +249,17 @@ def test_b8_a_shift_changes_absolute_positions_alone(name: str) -> None:
     for moved in (*shifted, encoded(network, behind, token_mask=behind > 0)[:, 3:]):
         change = float((moved - out).abs().max())
         assert change > 1e-2 if name in ABSOLUTE else change < 1e-5  # the cosines of rotations are float32
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_b8_packed_documents_are_as_alone(name: str) -> None:
-    """Two texts in one row, each counting its positions from 0 and seeing itself alone."""
+    # Two texts in one row, each counting its positions from 0 and seeing itself alone
     network = make(SCHEMES[name])
     packed, ids = TEXT.reshape(1, 12), torch.arange(12)[None] // 6
     out = encoded(network, packed, torch.arange(12)[None] % 6, mask=documents(ids))
     torch.testing.assert_close(out.reshape(2, 6, -1), encoded(network, TEXT), rtol=0, atol=1e-12)
+    # Error 53: without positions f(PX) = P f(X), which is equivariant, and not invariant, f(PX) = f(X)
+    network = make(SCHEMES[name])
+    out, moved = encoded(network, TEXT), encoded(network, TEXT[:, PERMUTED])
+    unmoved = float((moved - out[:, PERMUTED]).abs().max())
+    assert unmoved < 1e-12 if name in NONE else unmoved > 1e-3
+    assert float((moved - out).abs().max()) > 1e-2
 
 
 @pytest.mark.parametrize("name", NONE | RELATIVE)
@@ -347,9 +335,8 @@ def test_b8_w11_rotated_scores_in_float64_depend_on_the_distance_alone(interleav
 # Configuration ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_a_scheme_that_cannot_be_or_does_not_fit_the_network_is_refused() -> None:
+    for given, message in (
         ({"kind": "learned", "heads": (0,)}, "`heads` has no meaning for learned positions, which are added before"),
         ({"kind": "sinusoidal", "heads": (0,)}, "`heads` has no meaning for sinusoidal positions"),
         ({"kind": "rotary", "gate": True}, "`gate` has no meaning for rotary positions: a rotation is not added"),
@@ -363,23 +350,14 @@ def test_b8_w11_rotated_scores_in_float64_depend_on_the_distance_alone(interleav
         ({"kind": "disentangled", "gate": True}, "`gate` is not supported for disentangled positions"),
         ({"kind": "disentangled", "heads": [0]}, "`heads` is not supported for disentangled positions"),
         ({"kind": "disentangled", "n_buckets": 8, "max_distance": 7}, "may be `max_distance`, 7, at most: got 8"),
-    ],
-)
-def test_a_scheme_that_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        PositionConfig(**given)
-
-
-def test_a_scheme_that_does_not_fit_the_network_is_refused() -> None:
+    ):
+        with pytest.raises(RecipeError, match=message):
+            PositionConfig(**given)
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (P("shaw", heads=(0, 2)), {}, r"`positions.heads` count from 0 to 1: got \(0, 2\)"),
         (P("shaw", layers=(2,)), {}, r"`positions.layers` count from 0 to 1: got \(2,\)"),
         ((P("rotary"), P("t5", layers=(3,))), {"n_decoder_layers": 3}, r"count from 0 to 2: got \(3,\)"),
-        (
-            P("rotary", heads=(0,)),
-            {"attention": {"n_kv_heads": 1}},
-            "`positions.heads` of rotary positions need `atten",
-        ),
+        (P("rotary", heads=(0,)), {"attention": {"n_kv_heads": 1}}, "`positions.heads` of rotary positions need `att"),
     ]
     for positions, changes, message in cases:
         with pytest.raises(RecipeError, match=message):
@@ -418,19 +396,16 @@ def test_a_recipe_names_a_scheme_or_lists_several(written: str, tmp_path: Path) 
     build_network(replace(loaded.recipe.network, d_model=16, n_heads=2, vocab_size=13))
 
 
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
+def test_a_recipe_with_a_wrong_scheme_names_place_and_rule(tmp_path: Path) -> None:
+    for written, message in (
         ("rotari", r"my.yaml:4:14: network.positions.kind must be one of .*: got 'rotari'; did you mean 'rotary'\?"),
         ("[rotary, alib]", r"my.yaml:4:23: network.positions.1.kind must be one of .*; did you mean 'alibi'\?"),
         ("{kind: learned, heads: [0]}", "my.yaml:4:37: `heads` has no meaning for learned positions"),
         ("[rotary, {kind: shaw, max_distance: 0}]", "my.yaml:4:50: `max_distance` must be at least 1: got 0"),
         ("[{kind: shaw, max_distnce: 8}]", "my.yaml:4:28: unknown key 'max_distnce' in network.positions.0; did "),
         ("{kind: shaw, heads: [8]}", "my.yaml:4:34: `positions.heads` count from 0 to 7: got"),
-    ],
-)
-def test_a_recipe_with_a_wrong_scheme_names_place_and_rule(written: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "my.yaml"
-    path.write_text(RECIPE + written, encoding="utf-8")
-    with pytest.raises(RecipeError, match=message):
-        load_recipe(path, environment={})
+    ):
+        path = tmp_path / "my.yaml"
+        path.write_text(RECIPE + written, encoding="utf-8")
+        with pytest.raises(RecipeError, match=message):
+            load_recipe(path, environment={})

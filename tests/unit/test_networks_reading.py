@@ -103,18 +103,34 @@ def test_reader_equals_the_encoder(name: str, call: int) -> None:
         torch.testing.assert_close(found, right, atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "lengths, width, groups",
-    [
+def test_rows_join_if_padding_costs_less_than_a_call_and_products_have_few_numbers_of_rows() -> None:
+    for lengths, width, groups in (
         ([12, 12, 7, 7, 1], 32, [[12, 12, 7, 7, 1]]),  # calls cost more than the padding of a narrow network
         ([12, 12, 7, 7, 1], 10**6, [[12, 12], [7, 7], [1]]),
         ([512, 500] + [30] * 4 + [29] * 4, 256, [[512], [500], [30] * 4, [29] * 4]),  # many tokens are not moved
         ([9] * 64, 768, [[9] * 64]),
         ([], 32, []),
-    ],
-)
-def test_rows_join_if_padding_costs_less_than_a_call(lengths: list[int], width: int, groups: list[list[int]]) -> None:
-    assert encoder_reading.groups_of(lengths, encoder_reading.CALL / width) == groups
+    ):
+        assert encoder_reading.groups_of(lengths, encoder_reading.CALL / width) == groups
+    # Batches without a token
+    for lengths in ((), (0, 0)):
+        network = random_network(ENCODERS["bert"])
+        inputs = batch(network.config, (*lengths,)) if any(lengths) else {"ids": torch.zeros(len(lengths), 4).long()}
+        inputs.setdefault("token_mask", torch.zeros(len(lengths), 4, dtype=torch.bool))
+        hidden = reader(network)(**inputs, project=False).hidden
+        assert hidden.shape == (len(lengths), 4, 32) and not hidden.any()
+    # oneDNN compiles a kernel for each: for 300 numbers of tokens 51, with a sixteenth of padding
+    assert len({len(with_round_number(torch.ones(tokens, 1))) for tokens in range(1, 301)}) == 16 + 16 + 16 + 3
+    for tokens in range(1, 2_000):
+        rounded = with_round_number(torch.ones(tokens, 1))
+        assert rounded[:tokens].eq(1).all() and rounded[tokens:].eq(0).all()
+        assert len(rounded) - tokens <= max(3, tokens // 16)
+    packed = FastReader(random_network(ENCODERS["bert"]))
+    seen, product = set[int](), packed.packed.layers[0].input
+    packed.packed.layers[0].input = lambda x: (seen.add(len(x)), product(x))[1]  # type: ignore[assignment,func-returns-value]
+    for tokens in range(1, 17):
+        assert packed(torch.randint(5, V, (1, tokens)), project=False).hidden.shape == (1, tokens, 32)
+    assert seen == {4, 8, 12, 16}
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -154,31 +170,7 @@ def test_a_row_does_not_depend_on_the_others(precision: Any) -> None:
             assert distance(backwards[row, :length], together[row, :length]) < tolerance
 
 
-@pytest.mark.parametrize("lengths", [(), (0, 0)])
-def test_batches_without_a_token(lengths: tuple[int, ...]) -> None:
-    network = random_network(ENCODERS["bert"])
-    inputs = batch(network.config, (*lengths,)) if any(lengths) else {"ids": torch.zeros(len(lengths), 4).long()}
-    inputs.setdefault("token_mask", torch.zeros(len(lengths), 4, dtype=torch.bool))
-    hidden = reader(network)(**inputs, project=False).hidden
-    assert hidden.shape == (len(lengths), 4, 32) and not hidden.any()
-
-
-def test_products_have_few_numbers_of_rows() -> None:
-    """oneDNN compiles a kernel for each: for 300 numbers of tokens 51, with a sixteenth of padding."""
-    assert len({len(with_round_number(torch.ones(tokens, 1))) for tokens in range(1, 301)}) == 16 + 16 + 16 + 3
-    for tokens in range(1, 2_000):
-        rounded = with_round_number(torch.ones(tokens, 1))
-        assert rounded[:tokens].eq(1).all() and rounded[tokens:].eq(0).all()
-        assert len(rounded) - tokens <= max(3, tokens // 16)
-    packed = FastReader(random_network(ENCODERS["bert"]))
-    seen, product = set[int](), packed.packed.layers[0].input
-    packed.packed.layers[0].input = lambda x: (seen.add(len(x)), product(x))[1]  # type: ignore[assignment,func-returns-value]
-    for tokens in range(1, 17):
-        assert packed(torch.randint(5, V, (1, tokens)), project=False).hidden.shape == (1, tokens, 32)
-    assert seen == {4, 8, 12, 16}
-
-
-def test_rows_of_int8_products_by_hand() -> None:
+def test_rows_of_int8_products_by_hand_and_without_vnni(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row is coded by its own range, and a row of equal values is exact to rounding."""
     torch.manual_seed(3)
     weight, bias = torch.randn(24, 40), torch.randn(24)
@@ -189,10 +181,7 @@ def test_rows_of_int8_products_by_hand() -> None:
     assert distance(RowInt8Linear(weight, None, activation="gelu")(x), torch.nn.functional.gelu(x @ weight.t())) < 0.02
     assert distance(RowInt8Linear(weight, bias).plus(x, expected), 2 * expected) < 0.02
     assert torch.equal(RowInt8Linear(weight, bias)(x[1:2]), out[1:2])
-
-
-def test_without_vnni_int8_products_leave_room_for_their_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums of two products of 8 bits saturate at 16 there: weights have 7 bits, or activations where PyTorch's do."""
+    # Without VNNI sums of two products of 8 bits saturate at 16: weights have 7 bits, or activations where PyTorch's do
     monkeypatch.setattr(int8_linear, "cpu_features", lambda: {"vnni": False, "amx": False})
     torch.manual_seed(3)
     weight, x = torch.randn(24, 40), torch.rand(5, 40)
@@ -214,10 +203,7 @@ def test_observed_frozen_left_padded_and_positioned_reading_is_plain() -> None:
     assert torch.equal(fast(**inputs, position_ids=positions).hidden, network(**inputs, position_ids=positions).hidden)
     with frozen(FrozenVectors(None)) as _:
         assert distance(fast(**inputs).hidden[0, :7], network(**inputs).hidden[0, :7]) < 1e-6
-
-
-def test_frozen_vectors_are_stored_by_ids_and_segments() -> None:
-    """Of equal ids in other segments each has its own vectors; padding has 0, and tokens at padding do not count."""
+    # Of equal ids in other segments each has its own vectors; padding has 0, and tokens at padding do not count
     ids = torch.tensor([[5, 6, 0], [5, 6, 0], [5, 6, 9]])
     real = torch.tensor([[True, True, False]] * 3)
     segments = torch.tensor([[0, 0, 0], [0, 1, 0], [0, 1, 1]])

@@ -55,14 +55,10 @@ def influence(network: EncoderDecoder, kind: str, mask: Mask | None = None, leng
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a6_every_token_of_an_encoder_is_moved_by_every_other(norm: str) -> None:
+def test_a6_a7_every_token_moves_every_other_of_an_encoder_and_none_earlier_of_a_decoder(norm: str) -> None:
     """Lemma 11.1: ∂h_i/∂x_j ≠ 0 for all i, j."""
     assert bool((influence(make(norm=norm), "encoder") > 1e-8).all())
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a7_no_token_of_a_decoder_is_moved_by_a_later_one(norm: str) -> None:
-    """∂h_i/∂x_j = 0 exactly for j > i, and not 0 for j ≤ i."""
+    # ∂h_i/∂x_j = 0 exactly for j > i, and not 0 for j ≤ i
     moved = influence(make(norm=norm), "decoder")
     assert bool((moved.triu(1) == 0).all())
     assert bool((moved[torch.ones(4, 4).tril().bool()] > 1e-8).all())
@@ -79,7 +75,7 @@ def test_a16_the_jacobian_is_the_declared_mask(kind: str, mask: Mask) -> None:
     assert torch.equal(moved > 1e-10, mask.dense(4)[0, 0]) and bool((moved[~mask.dense(4)[0, 0]] == 0).all())
 
 
-def test_a18_one_network_reads_either_way_by_its_mask() -> None:
+def test_a18_one_network_reads_either_way_by_its_mask_joined_with_the_padding() -> None:
     """A mask given per call equals the family's own bit for bit, as a Mask, a tensor, or a list of one a layer."""
     network = make(torch.float32)
     both = network.encode(SOURCE, source_token_mask=REAL)
@@ -91,6 +87,14 @@ def test_a18_one_network_reads_either_way_by_its_mask() -> None:
     assert torch.equal(network.encode(SOURCE, source_token_mask=REAL, mask=matrix), one_way)
     mixed = network.encode(SOURCE, mask=[causal(), bidirectional()])
     assert not torch.allclose(mixed, network.encode(SOURCE, mask=[bidirectional(), causal()]))
+    # A mask of each kind is joined with the padding
+    network = make()
+    for mask in (causal(), window(1, 1), torch.ones(5, 5).tril().bool()):
+        with observe(network) as seen:
+            network.encode(SOURCE, mask=mask, source_token_mask=REAL)
+        allowed = mask.dense(5) if isinstance(mask, Mask) else mask
+        expected = (allowed & padding(REAL).dense(5)).expand(2, 2, 5, 5)
+        assert torch.equal(seen["encoder", 0] > 0, expected)
 
 
 @pytest.mark.parametrize("normed", [False, True])
@@ -117,7 +121,7 @@ def test_a8_multi_head_equals_separate_heads_and_concat(normed: bool) -> None:
         torch.testing.assert_close(found[0], total, rtol=0, atol=1e-10)
 
 
-def test_a8_fused_and_per_head_weights_convert_both_ways() -> None:
+def test_a2_a8_fused_and_per_head_weights_convert_both_ways() -> None:
     torch.manual_seed(0)
     one, two = (MultiHeadAttention(12, 4, n_kv_heads=2, d_head=5, bias=False) for _ in range(2))
     two.load_head_weights(one.head_weights())
@@ -125,10 +129,7 @@ def test_a8_fused_and_per_head_weights_convert_both_ways() -> None:
         assert torch.equal(two.state_dict()[name], weight)
     x = torch.randn(1, 3, 12)
     assert torch.equal(one(x)[0], two(x)[0])
-
-
-def test_a2_row_and_column_conventions_agree() -> None:
-    """X·W of `head_weights` is W·x of the stored matrix, transposed."""
+    # X·W of `head_weights` is W·x of the stored matrix, transposed
     part = MultiHeadAttention(6, 2, bias=False)
     x = torch.randn(6)
     columns = part.input.weight[:3] @ x
@@ -160,17 +161,13 @@ def test_a9_whatever_stands_in_the_padding_nothing_changes() -> None:
     encoded = network.encode(SOURCE, source_token_mask=REAL).detach().requires_grad_()
     network(None, TARGET, encoded=encoded, source_token_mask=REAL).logits.sum().backward()
     assert bool((encoded.grad[~REAL] == 0).all()) and bool((encoded.grad[REAL].abs().sum(-1) > 0).all())
-
-
-def test_target_padding_does_not_reach_real_positions() -> None:
+    # Target padding does not reach real positions
     network = make()
     real = torch.tensor([[True] * 4, [True, True, False, False]])
     noise = torch.where(real, TARGET, torch.full_like(TARGET, 12))
     noisy, masked = (logits(network, SOURCE, target, target_token_mask=real)[real] for target in (noise, TARGET))
     assert torch.equal(noisy, masked)
-
-
-def test_a_source_of_nothing_but_padding_gives_finite_numbers_and_gradients() -> None:
+    # A source of nothing but padding gives finite numbers and gradients
     network = make(torch.float32)
     real = torch.tensor([[True] * 5, [False] * 5])
     out = network(SOURCE, TARGET, source_token_mask=real).logits
@@ -179,13 +176,36 @@ def test_a_source_of_nothing_but_padding_gives_finite_numbers_and_gradients() ->
     assert all(bool(p.grad.isfinite().all()) for p in network.parameters() if p.grad is not None)
 
 
-def test_a12_the_whole_sequence_at_once_equals_token_by_token() -> None:
+def test_a12_c7_c8_h6_whole_equals_token_by_token_row_by_row_and_from_what_is_encoded() -> None:
     """Matrix form against one forward pass for each prefix."""
     network = make()
     whole = logits(network, SOURCE, TARGET, source_token_mask=REAL)
     for t in range(1, 5):
         step = logits(network, SOURCE, TARGET[:, :t], source_token_mask=REAL)[:, -1]
         torch.testing.assert_close(step, whole[:, t - 1], rtol=0, atol=1e-12)
+    # C8: `encoded` may be given instead of a source
+    network = make()
+    out = network(SOURCE, TARGET, source_token_mask=REAL)
+    again = network(None, TARGET, encoded=out.encoded, source_token_mask=REAL)
+    assert torch.equal(out.logits, again.logits) and again.encoded is out.encoded
+    # H6: a row alone, in a batch, or in another order: the same numbers
+    network = make()
+    together = logits(network, SOURCE, TARGET, source_token_mask=REAL)
+    order = torch.tensor([1, 0])
+    swapped = logits(network, SOURCE[order], TARGET[order], source_token_mask=REAL[order])
+    torch.testing.assert_close(swapped[order], together, rtol=0, atol=1e-12)
+    for row in range(2):
+        length = int(REAL[row].sum())
+        alone = logits(network, SOURCE[row : row + 1, :length], TARGET[row : row + 1])
+        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-12)
+    # C7: changing target t moves logits from t on, never before: logits t-1 predict it
+    network = make()
+    before = logits(network, SOURCE, TARGET)
+    for t in range(4):
+        changed = TARGET.clone()
+        changed[:, t] = 11
+        after = logits(network, SOURCE, changed)
+        assert torch.equal(after[:, :t], before[:, :t]) and not torch.allclose(after[:, t:], before[:, t:])
 
 
 def test_c1_layer_norm_by_hand_and_where_it_stands() -> None:
@@ -296,37 +316,6 @@ def test_c7_layer_order_is_self_then_cross_then_feed_forward() -> None:
     assert encoder_block.cross_attention is None and encoder_block.cross_attention_residual is None
 
 
-def test_c7_shifted_right_position_t_predicts_the_next_token_from_those_before() -> None:
-    """Changing target t moves logits from t on, never before: logits t-1 predict it."""
-    network = make()
-    before = logits(network, SOURCE, TARGET)
-    for t in range(4):
-        changed = TARGET.clone()
-        changed[:, t] = 11
-        after = logits(network, SOURCE, changed)
-        assert torch.equal(after[:, :t], before[:, :t]) and not torch.allclose(after[:, t:], before[:, t:])
-
-
-def test_c8_encoded_may_be_given_instead_of_a_source() -> None:
-    network = make()
-    out = network(SOURCE, TARGET, source_token_mask=REAL)
-    again = network(None, TARGET, encoded=out.encoded, source_token_mask=REAL)
-    assert torch.equal(out.logits, again.logits) and again.encoded is out.encoded
-
-
-def test_h6_a_row_does_not_depend_on_its_neighbours() -> None:
-    """Alone, in a batch, or in another order: the same numbers."""
-    network = make()
-    together = logits(network, SOURCE, TARGET, source_token_mask=REAL)
-    order = torch.tensor([1, 0])
-    swapped = logits(network, SOURCE[order], TARGET[order], source_token_mask=REAL[order])
-    torch.testing.assert_close(swapped[order], together, rtol=0, atol=1e-12)
-    for row in range(2):
-        length = int(REAL[row].sum())
-        alone = logits(network, SOURCE[row : row + 1, :length], TARGET[row : row + 1])
-        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-12)
-
-
 def test_dropout_depends_on_the_randomness_given_and_only_while_training() -> None:
     network = make(torch.float32, dropout=0.3, attention={"dropout": 0.2}, feed_forward={"dropout": 0.2})
     sure = logits(network, SOURCE, TARGET)
@@ -388,19 +377,6 @@ def test_what_cannot_be_is_refused() -> None:
         replace(CONFIG, architecture="encoders")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the mask padding was made for 5 keys: got 4"):
         network.encode(SOURCE[:, :4], source_token_mask=REAL)
-
-
-@pytest.mark.parametrize("padded", [False, True])
-def test_a_float_mask_is_refused_by_a_network_too(padded: bool) -> None:
-    with pytest.raises(TypeError, match=r"a mask must be boolean, True = may attend: got torch\.float32"):
-        make().encode(SOURCE, mask=torch.zeros(5, 5), source_token_mask=REAL if padded else None)
-
-
-def test_a_mask_of_each_kind_is_joined_with_the_padding() -> None:
-    network = make()
-    for mask in (causal(), window(1, 1), torch.ones(5, 5).tril().bool()):
-        with observe(network) as seen:
-            network.encode(SOURCE, mask=mask, source_token_mask=REAL)
-        allowed = mask.dense(5) if isinstance(mask, Mask) else mask
-        expected = (allowed & padding(REAL).dense(5)).expand(2, 2, 5, 5)
-        assert torch.equal(seen["encoder", 0] > 0, expected)
+    for padded in (False, True):
+        with pytest.raises(TypeError, match=r"a mask must be boolean, True = may attend: got torch\.float32"):
+            make().encode(SOURCE, mask=torch.zeros(5, 5), source_token_mask=REAL if padded else None)

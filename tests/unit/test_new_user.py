@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import atento
 from atento.base.errors import AtentoWarning, CapabilityError, DataError, MissingPartError, RecipeError, UsageError
@@ -45,6 +45,11 @@ RECIPE: dict[str, Any] = {
 }
 
 
+def invoke(*arguments: str) -> Result:
+    command = application(arguments[0] if arguments[0] in COMMANDS else None)
+    return CliRunner().invoke(command, list(arguments), standalone_mode=False)
+
+
 @pytest.mark.parametrize("theirs", foreign.KEYS)
 def test_every_option_of_another_tool_leads_to_a_key_that_exists(theirs: str) -> None:
     ours = foreign.KEYS[theirs]
@@ -57,13 +62,16 @@ def test_every_option_of_another_tool_leads_to_a_key_that_exists(theirs: str) ->
     assert "unknown key" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("key", "ours"), [("steps", "training.steps"), ("max_len", "data.max_len"), ("beam", "decoding.beam")]
-)
-def test_a_key_without_its_section_is_found(key: str, ours: str) -> None:
-    with pytest.raises(RecipeError, match=f"unknown key '{key}'; did you mean {ours}"):
-        load_recipe("micro-world-en-pt", [f"{key}=3"])
-    assert elsewhere("training", "steps") is None
+def test_keys_without_their_section_flags_that_are_keys_and_a_data_set_that_is_no_recipe() -> None:
+    for key, ours in (("steps", "training.steps"), ("max_len", "data.max_len"), ("beam", "decoding.beam")):
+        with pytest.raises(RecipeError, match=f"unknown key '{key}'; did you mean {ours}"):
+            load_recipe("micro-world-en-pt", [f"{key}=3"])
+        assert elsewhere("training", "steps") is None
+    assert said("train", "a.yaml", "--epochs", "3").endswith("it is a key of the recipe: training.epochs=VALUE")
+    assert said("train", "a.yaml", "--num-train-epochs", "3").endswith("training.epochs=VALUE")
+    assert "did you mean --beam?" in said("translate", "MODEL", "--num-beams", "4")
+    with pytest.raises(RecipeError, match="a recipe is a YAML file that names the data"):
+        load_recipe("sst2")
 
 
 @pytest.mark.parametrize("key", foreign.OPTIONS)
@@ -82,8 +90,7 @@ def test_every_task_of_another_tool_leads_to_one_of_ours(theirs: str) -> None:
 
 
 def said(*arguments: str) -> str:
-    command = application(arguments[0] if arguments[0] in COMMANDS else None)
-    result = CliRunner().invoke(command, list(arguments), standalone_mode=False)
+    result = invoke(*arguments)
     assert isinstance(result.exception, CommandLineError), result
     return sentence(result.exception)
 
@@ -100,23 +107,20 @@ def test_every_flag_of_another_tool_leads_to_one_of_ours(theirs: str) -> None:
     assert f"did you mean {ours}?" in said("translate" if ours != "--out" else "train", "MODEL", theirs, "3")
 
 
-def test_flags_that_are_keys_of_the_recipe() -> None:
-    assert said("train", "a.yaml", "--epochs", "3").endswith("it is a key of the recipe: training.epochs=VALUE")
-    assert said("train", "a.yaml", "--num-train-epochs", "3").endswith("training.epochs=VALUE")
-    assert "did you mean --beam?" in said("translate", "MODEL", "--num-beams", "4")
-
-
-def test_a_data_set_is_no_recipe() -> None:
-    with pytest.raises(RecipeError, match="a recipe is a YAML file that names the data"):
-        load_recipe("sst2")
-
-
-def test_a_model_of_pairs_names_the_flag() -> None:
+def test_a_model_of_pairs_names_the_flag_is_pickled_by_its_folder_and_shows_every_decoding_option(model: Model) -> None:
     class Pairs:
         config = {"pairs": True}  # noqa: RUF012
 
     with pytest.raises(UsageError, match="--pairs"):
         texts_of_model(Pairs(), ["a"])  # type: ignore[arg-type]
+    again = pickle.loads(pickle.dumps(model))
+    assert again.path == model.path and again.translate(["a"]) == model.translate(["a"])
+    bare = Model(build_network(presets.gpt2(vocab_size=9, d_model=8, d_ff=8, n_heads=1, n_layers=1)), None, {}, None)
+    with pytest.raises(UsageError, match="pickled by its folder"):
+        pickle.dumps(bare)
+    for verb in ("translate", "summarize", "generate"):
+        names = set(inspect.signature(getattr(Model, verb)).parameters)
+        assert set(DecodingOptions.__annotations__) <= names and "options" not in names
 
 
 def test_a_picture_needs_its_package_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,13 +183,13 @@ def test_a_line_too_long_is_named_and_skipped(command: str, tmp_path: Path, monk
     Path("a.txt").write_text(f"cat\n{'cat ' * 5000}\ncat\n", encoding="utf-8")
     name = {"translate": "micro-world-en-pt", "generate": "micro-world-lm"}[command]
     arguments = [command, name, "a.txt", "--max-new-tokens", "1", "--greedy"]
-    done = CliRunner().invoke(application(command), arguments, standalone_mode=False)
+    done = invoke(*arguments)
     assert isinstance(done.exception, DataError) and str(done.exception).startswith("a.txt:2: the text has "), done
-    done = CliRunner().invoke(application(command), [*arguments, "--skip-bad"], standalone_mode=False)
+    done = invoke(*arguments, "--skip-bad")
     assert done.stdout.count("\n") == 3 and done.stdout.split("\n")[1] == "" and "1 bad line skipped" in done.stderr
     Path("a.txt").write_bytes(b"cat\n\xff\xfe\n\n")  # an empty prompt is continued, and a bad line is none
     for options in ([], ["--n-best", "1"], ["--stream"]):
-        done = CliRunner().invoke(application(command), [*arguments, "--skip-bad", *options], standalone_mode=False)
+        done = invoke(*arguments, "--skip-bad", *options)
         lines = done.stdout.split("\n")
         assert lines[1] == "" and (lines[2] == "") == (command == "translate") and len(lines) == 4, done
 
@@ -197,8 +201,7 @@ def test_a_warning_is_a_line_in_every_command(monkeypatch: pytest.MonkeyPatch, t
         warnings.warn("tags are read elsewhere", AtentoWarning, stacklevel=2)
 
     monkeypatch.setattr("atento_cli.convert.layouts.convert", warns)
-    arguments = ["convert", "model", "--to", "atento", "--out", str(tmp_path / "out")]
-    done = CliRunner().invoke(application("convert"), arguments, standalone_mode=False)
+    done = invoke("convert", "model", "--to", "atento", "--out", str(tmp_path / "out"))
     assert done.stderr == f"warning: tags are read elsewhere\nwrote {tmp_path / 'out'}\n", done
 
 
@@ -246,20 +249,6 @@ def test_several_references(model: Model, tmp_path: Path) -> None:
     assert source_of(paths[:2], "translation").source == str(paths[0])
 
 
-def test_a_model_is_pickled_by_its_folder(model: Model) -> None:
-    again = pickle.loads(pickle.dumps(model))
-    assert again.path == model.path and again.translate(["a"]) == model.translate(["a"])
-    bare = Model(build_network(presets.gpt2(vocab_size=9, d_model=8, d_ff=8, n_heads=1, n_layers=1)), None, {}, None)
-    with pytest.raises(UsageError, match="pickled by its folder"):
-        pickle.dumps(bare)
-
-
-@pytest.mark.parametrize("verb", ["translate", "summarize", "generate"])
-def test_notebooks_see_every_decoding_option(verb: str) -> None:
-    names = set(inspect.signature(getattr(Model, verb)).parameters)
-    assert set(DecodingOptions.__annotations__) <= names and "options" not in names
-
-
 def test_python_m_atento() -> None:
     done = subprocess.run([sys.executable, "-m", "atento", "--version"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, f"atento {atento.__version__}\n"), done.stderr
@@ -276,36 +265,12 @@ SMALL: dict[str, Any] = {
 FILMS = [f"a {word} film {number}" for number in range(8) for word in ("good", "bad")]
 
 
-def test_numbers_far_from_0_of_deviation_1_have_their_center(tmp_path: Path) -> None:
+def test_numbers_far_from_0_have_their_center_and_do_not_depend_on_their_scale(tmp_path: Path) -> None:
     data = {"train": {"text": FILMS, "score": [100.0 + (1 if "good" in text else -1) for text in FILMS]}}
     model = load(train(SMALL | {"task": "regression"}, data=data, out=tmp_path / "run", threads=1).folder)
     assert (model.network.config.heads[0].center, model.network.config.heads[0].spread) == (100, 1)
     assert numbers_of(model, ["a good film 1"])[0] == pytest.approx(100, abs=5)
-
-
-@pytest.mark.parametrize("factor", [1.0, 1e5, 1e-4, -3e20])
-def test_numbers_of_any_size_are_learned(tmp_path: Path, factor: float) -> None:
-    """The head gives numbers in units of the training data, of any size."""
-    numbers = [factor * (1 + ("good" in text)) for text in FILMS]
-    run = train(
-        SMALL | {"task": "regression"},
-        {"training.steps": 60},
-        data={"train": {"text": FILMS, "score": numbers}},
-        out=tmp_path / "run",
-        threads=1,
-    )
-    model = load(run.folder)
-    (head,) = model.network.config.heads
-    assert (head.center, head.spread) == pytest.approx((1.5 * factor, abs(factor) / 2))
-    for text, right in (("a good film 1", 2), ("a bad film 2", 1)):
-        assert numbers_of(model, [text])[0] / factor == pytest.approx(right, abs=0.2)
-    with pytest.raises(DataError, match=r"'score' must hold a finite number of less than 1e\+30: got 1e\+40"):
-        data = {"train": {"text": FILMS[:2], "score": [1e40, 1]}}
-        train(SMALL | {"task": "regression"}, data=data, out=tmp_path / "no")
-
-
-def test_scores_of_1_to_5_are_learned_as_the_same_a_million_times_as_large(tmp_path: Path) -> None:
-    """Training does not depend on the scale of its numbers: the outputs are the same but for the factor."""
+    # The outputs are the same but for the factor
     outputs = []
     for factor in (1, 2**20):
         numbers = [factor * (1.0 + (len(text) + number) % 5) for number, text in enumerate(FILMS)]
@@ -313,6 +278,22 @@ def test_scores_of_1_to_5_are_learned_as_the_same_a_million_times_as_large(tmp_p
         run = train(SMALL | {"task": "regression"}, data=data, out=tmp_path / str(factor), threads=1)
         outputs.append([number / factor for number in numbers_of(load(run.folder), FILMS)])
     assert outputs[1] == pytest.approx(outputs[0], rel=1e-3) and len(set(outputs[0])) > 1
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e5, 1e-4, -3e20])
+def test_numbers_of_any_size_are_learned(tmp_path: Path, factor: float) -> None:
+    """The head gives numbers in units of the training data, of any size."""
+    numbers = [factor * (1 + ("good" in text)) for text in FILMS]
+    data = {"train": {"text": FILMS, "score": numbers}}
+    long = SMALL | {"task": "regression", "training": SMALL["training"] | {"steps": 60}}
+    model = load(train(long, data=data, out=tmp_path / "run", threads=1).folder)
+    (head,) = model.network.config.heads
+    assert (head.center, head.spread) == pytest.approx((1.5 * factor, abs(factor) / 2))
+    for text, right in (("a good film 1", 2), ("a bad film 2", 1)):
+        assert numbers_of(model, [text])[0] / factor == pytest.approx(right, abs=0.2)
+    data = {"train": {"text": FILMS[:2], "score": [1e40, 1]}}
+    with pytest.raises(DataError, match=r"'score' must hold a finite number of less than 1e\+30: got 1e\+40"):
+        train(SMALL | {"task": "regression"}, data=data, out=tmp_path / "no")
 
 
 @pytest.mark.parametrize(
@@ -344,12 +325,8 @@ def test_a_value_of_a_search_that_the_recipe_refuses_is_named(tmp_path: Path) ->
     (tmp_path / "space.yaml").write_text("training.steps: [1, 2]\nnetwork.d_model: [32, 50]\n", encoding="utf-8")
     recipe = RECIPE | {"data": {"train": {"world": "train"}, "valid": {"world": "valid"}}}
     with pytest.raises(RecipeError, match=r"space.yaml:2:23: the recipe refuses network.d_model 50: .*must divide"):
-        search(
-            recipe | {"network": RECIPE["network"] | {"n_heads": 4}},
-            space=tmp_path / "space.yaml",
-            strategy="grid",
-            out=tmp_path / "s",
-        )
+        recipe |= {"network": RECIPE["network"] | {"n_heads": 4}}
+        search(recipe, space=tmp_path / "space.yaml", strategy="grid", out=tmp_path / "s")
 
 
 def test_messages_about_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,18 +130,15 @@ def test_long_texts_are_read_in_windows() -> None:
     assert score.value == pytest.approx(math.exp(-total / (len(row) - 1)), rel=1e-10)
     assert "window:8|stride:3" in score.settings
     assert loaded.perplexity(text, window=200).value != pytest.approx(score.value, rel=1e-6)
-
-
-@pytest.mark.parametrize("two_sided", [True, False])
-def test_windows_score_each_token_once(two_sided: bool) -> None:
-    for length in range(30):
-        for size in range(1, 12):
-            for stride in range(1, size + 1):
-                scored = []
-                for begin, end, first, last in Windows(size, stride).of(length, two_sided=two_sided):
-                    assert begin <= first < last <= end <= min(length, begin + size)
-                    scored += range(first, last)
-                assert scored == list(range(length))
+    for two_sided in (True, False):
+        for length in range(30):
+            for size in range(1, 12):
+                for stride in range(1, size + 1):
+                    scored = []
+                    for begin, end, first, last in Windows(size, stride).of(length, two_sided=two_sided):
+                        assert begin <= first < last <= end <= min(length, begin + size)
+                        scored += range(first, last)
+                    assert scored == list(range(length))
 
 
 def test_a_masked_model_masks_each_token_in_turn() -> None:
@@ -159,9 +156,7 @@ def test_a_masked_model_masks_each_token_in_turn() -> None:
     score = loaded.perplexity(TEXTS)
     assert score.value == pytest.approx(math.exp(-total / tokens), rel=1e-10)
     assert score.name == "pseudo-perplexity" and score.parts["tokens"] == tokens
-
-
-def test_a_masked_model_reads_long_texts_in_windows_with_special_tokens() -> None:
+    # Long texts are read in windows with special tokens
     loaded = masked(max_len=10)
     ids = TOKENIZER.encode(" ".join(TEXTS[:2]))
     assert len(ids) > 12
@@ -264,7 +259,7 @@ def run(*arguments: str | Path, stdin: str | None = None) -> Result:
     return result
 
 
-def test_the_command_prints_one_line_or_each_text_or_json(folders: Path) -> None:
+def test_the_command_prints_lines_texts_or_json_and_holds_gates(folders: Path) -> None:
     expected = decoder().perplexity([*TEXTS[:2], "", TEXTS[2]])
     assert run(folders / "decoder", folders / "texts").stdout == f"{expected}\n"
     lines = run(folders / "decoder", folders / "texts", "--per-text").stdout.split("\n")
@@ -275,10 +270,12 @@ def test_the_command_prints_one_line_or_each_text_or_json(folders: Path) -> None
     assert record["value"] == pytest.approx(expected.per_sentence()[0], rel=1e-9)
     assert record["texts"][1] == {"perplexity": None, "nll": 0, "tokens": 0}
     assert record["interval"]["low"] <= record["value"] <= record["interval"]["high"]
-
-
-def test_the_command_joins_the_lines_of_paragraphs(folders: Path) -> None:
-    """Lines of one width, two paragraphs: scored as two texts; not joined unless that is asked for."""
+    assert run(folders / "decoder", folders / "texts", "--fail-under", "perplexity=1e9").exit_code == 0
+    missed = run(folders / "decoder", folders / "texts", "--fail-under", "bits=1")
+    assert missed.exit_code == 3 and "gate missed: bits" in missed.stderr and missed.stdout.startswith("perplexity ")
+    with pytest.raises(UsageError, match="--fail-under takes perplexity, nll or bits: got 'bleu'"):
+        run(folders / "decoder", folders / "texts", "--fail-under", "bleu=1")
+    # Lines of one width, two paragraphs: scored as two texts; not joined unless that is asked for
     wrapped = f"{TEXTS[0]}\n{TEXTS[1]}\n\n{TEXTS[2]}\n"
     (folders / "wrapped").write_text(wrapped, encoding="utf-8")
     joined = run(folders / "decoder", folders / "wrapped", "--paragraphs")
@@ -287,14 +284,6 @@ def test_the_command_joins_the_lines_of_paragraphs(folders: Path) -> None:
     by_line = f"{decoder().perplexity([*TEXTS[:2], '', TEXTS[2]])}\n"
     for flags in ((), ("--lines",)):
         assert run(folders / "decoder", folders / "wrapped", *flags).stdout == by_line != joined.stdout
-
-
-def test_the_command_holds_gates(folders: Path) -> None:
-    assert run(folders / "decoder", folders / "texts", "--fail-under", "perplexity=1e9").exit_code == 0
-    missed = run(folders / "decoder", folders / "texts", "--fail-under", "bits=1")
-    assert missed.exit_code == 3 and "gate missed: bits" in missed.stderr and missed.stdout.startswith("perplexity ")
-    with pytest.raises(UsageError, match="--fail-under takes perplexity, nll or bits: got 'bleu'"):
-        run(folders / "decoder", folders / "texts", "--fail-under", "bleu=1")
 
 
 def test_the_command_reads_pairs_from_one_file_or_two(folders: Path) -> None:

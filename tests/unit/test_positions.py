@@ -21,11 +21,22 @@ from atento.config.sections.position_scheme import StretchConfig
 from tensors import normal as random
 
 
-def test_b1_golden_row() -> None:
+def test_b1_golden_rows_far_positions_and_places_in_the_sentence() -> None:
     """Section 3: d = 8, position 1."""
     golden = [0.841471, 0.540302, 0.099833, 0.995004, 0.010000, 0.999950, 0.001000, 1.000000]
     assert sinusoids(torch.tensor(1), 8).tolist() == pytest.approx(golden, abs=5e-7)
     assert sinusoids(torch.tensor(0), 4).tolist() == [0, 1, 0, 1]
+    # Angles made in float32 would be wrong by 0.004 here
+    assert float(sinusoids(torch.tensor(100_003), 2)[0]) == pytest.approx(math.sin(100_003), abs=1e-7)
+    # The listing of S4 gives batch-first input the batch index; here rows are alike and columns differ
+    out = Sinusoidal(8)(torch.zeros(3, 5, 8))
+    assert torch.equal(out[0], out[1]) and torch.equal(out[0], out[2])
+    assert len({tuple(row) for row in out[0].tolist()}) == 5
+    # Positions given for each row
+    x = torch.randn(2, 3, 6)
+    out = Sinusoidal(6)(x, position_ids=torch.tensor([[0, 1, 2], [7, 7, 0]]))
+    torch.testing.assert_close(out[1, 0] - x[1, 0], out[1, 1] - x[1, 1], rtol=0, atol=1e-6)
+    torch.testing.assert_close(out[1, 2] - x[1, 2], out[0, 0] - x[0, 0], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("d_model", [1, 2, 3, 7, 8])
@@ -40,11 +51,6 @@ def test_b1_formula_at_any_width_odd_too(d_model: int) -> None:
             assert float(table[position, dim]) == pytest.approx(expected, abs=1e-6)
 
 
-def test_b1_far_positions_are_exact() -> None:
-    """Angles made in float32 would be wrong by 0.004 here."""
-    assert float(sinusoids(torch.tensor(100_003), 2)[0]) == pytest.approx(math.sin(100_003), abs=1e-7)
-
-
 @given(st.integers(1, 12), st.integers(0, 600), st.integers(1, 9), st.sampled_from([10000.0, 100.0]))
 def test_b1_an_offset_is_a_slice_of_the_whole(length: int, offset: int, d_model: int, base: float) -> None:
     """Also past the 256 rows the table begins with."""
@@ -55,20 +61,6 @@ def test_b1_an_offset_is_a_slice_of_the_whole(length: int, offset: int, d_model:
     assert torch.equal(whole[0], sinusoids(torch.arange(offset + length), d_model, base))
     ids = torch.arange(offset, offset + length).expand(2, -1)
     assert torch.equal(part(x, position_ids=ids), whole[:, offset:])
-
-
-def test_b1_the_position_is_the_place_in_the_sentence_not_in_the_batch() -> None:
-    """The listing of S4 gives batch-first input the batch index; here rows are alike and columns differ."""
-    out = Sinusoidal(8)(torch.zeros(3, 5, 8))
-    assert torch.equal(out[0], out[1]) and torch.equal(out[0], out[2])
-    assert len({tuple(row) for row in out[0].tolist()}) == 5
-
-
-def test_positions_given_for_each_row() -> None:
-    x = torch.randn(2, 3, 6)
-    out = Sinusoidal(6)(x, position_ids=torch.tensor([[0, 1, 2], [7, 7, 0]]))
-    torch.testing.assert_close(out[1, 0] - x[1, 0], out[1, 1] - x[1, 1], rtol=0, atol=1e-6)
-    torch.testing.assert_close(out[1, 2] - x[1, 2], out[0, 0] - x[0, 0], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("ids", [[[0, 300, 5000]], [[-2, 4, 9]], [[9000, 1, 0]], [[0.5, 2.0, 3.0]]])
@@ -84,7 +76,7 @@ def test_sinusoidal_vectors_of_any_positions_are_those_of_the_equation(ids: list
     assert torch.equal(exact, sinusoids(positions + shift, 6, dtype=torch.float64))
 
 
-def test_b11_unique_and_the_dot_product_depends_on_the_offset_alone() -> None:
+def test_b11_unique_dot_products_depend_on_the_offset_alone_and_a_shift_is_linear() -> None:
     table = sinusoids(torch.arange(1000), 64).double()
     products = table @ table.T
     distances = (table[:, None, :8] - table[None, :, :8]).abs().amax(-1) + torch.eye(1000)
@@ -92,10 +84,7 @@ def test_b11_unique_and_the_dot_product_depends_on_the_offset_alone() -> None:
     for offset in (0, 1, 5, 100):
         diagonal = products.diagonal(offset)
         assert float(diagonal.max() - diagonal.min()) < 1e-4  # float32 table: 32 products, 6e-8 each
-
-
-def test_b11_a_shift_is_linear() -> None:
-    """One rotation a pair takes every position to the one `s` further, whatever the position."""
+    # One rotation a pair takes every position to the one `s` further, whatever the position
     d_model, shift = 16, 9
     table = sinusoids(torch.arange(300), d_model).double()
     rotation = torch.zeros(d_model, d_model, dtype=torch.float64)
@@ -106,13 +95,10 @@ def test_b11_a_shift_is_linear() -> None:
     torch.testing.assert_close(table[:-shift] @ rotation.T, table[shift:], rtol=0, atol=3e-7)
 
 
-def test_there_is_nothing_to_learn_or_to_store() -> None:
+def test_there_is_nothing_to_store_and_the_table_is_made_anew() -> None:
     part = Sinusoidal(8)
     assert list(part.parameters()) == [] and part.state_dict() == {}
-
-
-def test_a_table_grown_while_decoding_serves_in_training() -> None:
-    """What inference mode made must not break a later backward pass, nor a copy in another precision."""
+    # What inference mode made must not break a later backward pass, nor a copy in another precision
     part = Sinusoidal(4)
     with torch.inference_mode():
         part(torch.zeros(1, 300, 4))
@@ -121,6 +107,11 @@ def test_a_table_grown_while_decoding_serves_in_training() -> None:
     assert x.grad is not None and bool(x.grad.isfinite().all())
     half = part.to(torch.bfloat16)(torch.zeros(1, 10, 4, dtype=torch.bfloat16))
     torch.testing.assert_close(half.float()[0], sinusoids(torch.arange(10), 4), rtol=0, atol=2**-8)
+    with torch.device("meta"):
+        part = Sinusoidal(4)
+    part = part.to_empty(device="cpu")
+    part.reset_buffers()
+    assert torch.equal(part(torch.zeros(1, 3, 4))[0], sinusoids(torch.arange(3), 4))
 
 
 def test_b1_w11_in_float64_the_formula_holds_to_its_last_digits() -> None:
@@ -145,14 +136,6 @@ def test_w11_alibi_in_float64_has_its_slopes_to_their_last_digits() -> None:
     assert found.slopes.tolist() == expected
     at = ALiBi(12).to(torch.bfloat16).double().at(torch.tensor([-7]))
     torch.testing.assert_close(at[:, 0], -7 * torch.tensor(expected, dtype=torch.float64), rtol=1e-15, atol=0)
-
-
-def test_buffers_can_be_made_anew_after_the_meta_device() -> None:
-    with torch.device("meta"):
-        part = Sinusoidal(4)
-    part = part.to_empty(device="cpu")
-    part.reset_buffers()
-    assert torch.equal(part(torch.zeros(1, 3, 4))[0], sinusoids(torch.arange(3), 4))
 
 
 # Learned ------------------------------------------------------------------------------------------------------------
@@ -230,11 +213,17 @@ def test_b2_grown_keeps_the_first_positions_and_begins_new_ones(shift: int) -> N
     assert part.weight.grad is None  # a table of its own
 
 
-def test_b2_interpolated_by_hand() -> None:
+def test_b2_interpolated_and_rows_left_free_by_hand() -> None:
     part = Learned(3, 1)
     part.weight.data.copy_(torch.tensor([[0.0], [2.0], [10.0]]))
     for length, rows in ((5, [0, 1, 2, 6, 10]), (3, [0, 2, 10]), (2, [0, 10])):
         assert part.interpolated(length).weight.flatten().tolist() == rows
+    # RoBERTa's table: two rows more than positions, the first position is row 2
+    part = numbered(6, 1, shift=2)
+    assert part.max_len == 4 and part.weight.shape == (6, 1)
+    assert part.vectors(4).flatten().tolist() == [2, 3, 4, 5]
+    assert part.vectors(2, offset=1).flatten().tolist() == [3, 4]
+    assert part.vectors(0, position_ids=torch.tensor([[0, 3]])).flatten().tolist() == [2, 5]
 
 
 @settings(max_examples=25)
@@ -248,19 +237,10 @@ def test_b2_interpolated_keeps_both_ends_and_straight_lines(own: int, new: int, 
     torch.testing.assert_close(longer.vectors(new).detach(), line, rtol=0, atol=1e-5)  # drawn in float32
 
 
-def test_b2_rows_left_free_before_position_0() -> None:
-    """RoBERTa's table: two rows more than positions, the first position is row 2."""
-    part = numbered(6, 1, shift=2)
-    assert part.max_len == 4 and part.weight.shape == (6, 1)
-    assert part.vectors(4).flatten().tolist() == [2, 3, 4, 5]
-    assert part.vectors(2, offset=1).flatten().tolist() == [3, 4]
-    assert part.vectors(0, position_ids=torch.tensor([[0, 3]])).flatten().tolist() == [2, 5]
-
-
 # Rotary -------------------------------------------------------------------------------------------------------------
 
 
-def test_rotary_by_hand() -> None:
+def test_rotary_by_hand_norms_types_and_heads() -> None:
     """d = 4, base 100: the first pair turns by p, the second by p/10; pairs (0,2) (1,3), or (0,1) (2,3)."""
     x = torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=torch.float64).expand(1, 1, 3, 4)
     for p in range(3):
@@ -268,6 +248,19 @@ def test_rotary_by_hand() -> None:
         halves, neighbours = (Rotary(4, 100.0, interleaved=flag)(x)[0, 0, p].tolist() for flag in (False, True))
         assert halves == pytest.approx([one[0], -two[1], one[1], two[0]], abs=1e-15)
         assert neighbours == pytest.approx([one[0], one[1], -two[1], two[0]], abs=1e-15)
+    # Norms, types and position 0 are kept
+    x = random(2, 3, 50, 8)
+    out = Rotary(8)(x)
+    torch.testing.assert_close(out.norm(dim=-1), x.norm(dim=-1), rtol=1e-14, atol=0)
+    assert torch.equal(out[:, :, 0], x[:, :, 0]) and not torch.allclose(out[:, :, 1], x[:, :, 1])
+    assert Rotary(8)(x.bfloat16()).dtype == torch.bfloat16 and Rotary(8)(x.float()).dtype == torch.float32
+    # Rotary for some heads leaves the others
+    part, x = Rotary(4), random(2, 3, 5, 4)
+    turn = part.at(torch.arange(5), torch.tensor([True, False, True]).view(3, 1, 1), torch.float64)
+    assert torch.equal(turn(x)[:, 1], x[:, 1]) and torch.equal(turn(x)[:, ::2], part(x)[:, ::2])
+    torch.testing.assert_close(turn.inverse()(turn(x)), x, rtol=0, atol=1e-14)  # and the way back
+    rows = part.at(torch.arange(5).expand(2, -1), torch.tensor([True, False, True]).view(3, 1, 1), torch.float64)
+    assert torch.equal(rows(x), turn(x))
 
 
 @settings(max_examples=25)
@@ -313,14 +306,6 @@ def test_rotary_depends_on_the_distance_alone(m: int, n: int, shift: int, interl
         assert float((product(m, n) - product(m, m)).abs().max()) > 1e-4
 
 
-def test_rotary_keeps_norms_and_types_and_position_0() -> None:
-    x = random(2, 3, 50, 8)
-    out = Rotary(8)(x)
-    torch.testing.assert_close(out.norm(dim=-1), x.norm(dim=-1), rtol=1e-14, atol=0)
-    assert torch.equal(out[:, :, 0], x[:, :, 0]) and not torch.allclose(out[:, :, 1], x[:, :, 1])
-    assert Rotary(8)(x.bfloat16()).dtype == torch.bfloat16 and Rotary(8)(x.float()).dtype == torch.float32
-
-
 def test_yarn_by_hand() -> None:
     """Pairs with 15.9, 5.0, 1.6 and 0.5 turns: the first two keep their angle, the last has a quarter of it."""
     part = Rotary(8, 100.0, stretch=Stretch(4.0, 100, 1.0, 4.0, yarn=True))
@@ -353,9 +338,8 @@ def test_rotations_that_go_by_the_length_of_each_row() -> None:
         Rotary(6, stretch=Stretch(1.0, 4, short=(1.0, 2.0), long=(4.0, 5.0)))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
+def test_stretches_and_positions_that_cannot_be_are_refused() -> None:
+    for wrong, said in (
         ({"dynamic": True}, "`dynamic` needs `trained_len`"),
         ({"long": (1.0,)}, "`short` and `long` need one another"),
         ({"short": (1.0,), "long": (0.0,), "trained_len": 4}, "`long` must hold numbers above 0: got 0.0"),
@@ -363,11 +347,12 @@ def test_rotations_that_go_by_the_length_of_each_row() -> None:
         ({"factor": 4.0, "yarn": True}, "`yarn` needs `trained_len`"),
         ({"attention_factor": 1.2}, "`attention_factor` must be above 0 and needs `yarn` or `long`: got 1.2"),
         ({"trained_len": 9, "yarn": True, "attention_factor": 0.0}, "`attention_factor` must be above 0"),
-    ],
-)
-def test_a_stretch_that_cannot_be_is_refused(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(RecipeError, match=said):
-        StretchConfig(**wrong)
+    ):
+        with pytest.raises(RecipeError, match=said):
+            StretchConfig(**wrong)
+    for make, message in REFUSED:
+        with pytest.raises(ValueError, match=message):
+            make()
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -385,15 +370,6 @@ def test_rotary_at_an_offset_or_at_given_positions(interleaved: bool) -> None:
             assert torch.equal(own[row, :, i], part(x[row : row + 1, :, i : i + 1], position)[0, :, 0])
 
 
-def test_rotary_for_some_heads_leaves_the_others() -> None:
-    part, x = Rotary(4), random(2, 3, 5, 4)
-    turn = part.at(torch.arange(5), torch.tensor([True, False, True]).view(3, 1, 1), torch.float64)
-    assert torch.equal(turn(x)[:, 1], x[:, 1]) and torch.equal(turn(x)[:, ::2], part(x)[:, ::2])
-    torch.testing.assert_close(turn.inverse()(turn(x)), x, rtol=0, atol=1e-14)  # and the way back
-    rows = part.at(torch.arange(5).expand(2, -1), torch.tensor([True, False, True]).view(3, 1, 1), torch.float64)
-    assert torch.equal(rows(x), turn(x))
-
-
 REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Rotary(1), "rotary positions need a head at least 2 wide: got 1 and fraction 1.0"),
     (lambda: Rotary(4, fraction=0.25), "rotary positions need a head at least 2 wide: got 4 and fraction 0.25"),
@@ -401,12 +377,6 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Learned(0, 4), "`max_len` must be at least 1: got 0"),
     (lambda: Learned(4, 4, -1), "`shift` must not be negative: got -1"),
 ]
-
-
-@pytest.mark.parametrize(("make", "message"), REFUSED)
-def test_positions_that_cannot_be_are_refused(make: Callable[[], object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 # Query and key positions ------------------------------------------------------------------------------------------

@@ -117,14 +117,11 @@ def test_every_kind_reads_the_same_from_tables_json_and_memory(tmp_path: Path) -
         assert table.where(0) == "a.tsv:2" and keyed.where(0) == "a.jsonl:1"
 
 
-def test_numbers_and_words_of_arrays_are_plain() -> None:
+def test_numbers_and_words_of_arrays_are_plain_and_fingerprints_are_of_values() -> None:
     scored = records_in_memory((np.array(["a", "b"]), np.array([1.5, 2.0], dtype=np.float32)), REGRESSION, "data")
     assert scored["score"] == [1.5, 2.0] and {type(score) for score in scored["score"]} == {float}
     tagged = records_in_memory([(np.array(["a", "b"]), [3, 4])], TAGGING, "data")
     assert list(tagged) == [(("a", "b"), ("3", "4"))] and {type(word) for word in tagged["tokens"][0]} == {str}
-
-
-def test_the_fingerprint_of_strings_is_the_hash_of_their_bytes_and_another_value_has_another() -> None:
     pairs = records_in_memory([("a", "b"), ("ç", "d")], (Field("source"), Field("target")), "data")
     assert pairs.fingerprint == sha256("a\0b\0ç\0d\0".encode()).hexdigest()
     several = [[("a", ["x", "y"])], [("a", ["x|y"])], [("a", ["xy"])], [("a", [])], [("a", ["y", "x"])]]
@@ -133,7 +130,7 @@ def test_the_fingerprint_of_strings_is_the_hash_of_their_bytes_and_another_value
     assert len({records_in_memory(records, REGRESSION, "data").fingerprint for records in scores}) == 3
 
 
-def test_records_that_say_nothing_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_records_that_say_nothing_are_left_out_and_counted_and_the_separator_is_the_sources(tmp_path: Path) -> None:
     tagged = in_file(tmp_path, "a.jsonl", lines({"tokens": [], "tags": []}, {"tokens": ["a"], "tags": ["O"]}), TAGGING)
     assert len(tagged) == 1 and tagged.empty == 1
     table = in_file(tmp_path, "b.tsv", "a b\tO O\n \tO\n\t\n\nc\tO\n", TAGGING, tokens=0, tags=1)
@@ -144,8 +141,13 @@ def test_records_that_say_nothing_are_left_out_and_counted(tmp_path: Path) -> No
     two = lines({"question": "Quem?", "context": CONTEXT, "answers": []}, {})
     answered = in_file(tmp_path, "d.jsonl", two, ANSWERING, skip_bad=True)
     assert answered["answers"] == [()] and len(answered.skipped) == 1
+    records = in_file(tmp_path, "a.tsv", "a\tx, y\nb\tx|y\n", SEVERAL, text=0, label=1, separator=",")
+    assert records["label"] == [("x", "y"), ("x|y",)]
+    with pytest.raises(RecipeError, match="`separator` must not be empty"):
+        SourceConfig(separator="")
 
 
+SHARED = "shares the word 'b' with another one; each word has one tag"
 PARTS = 'must have a start, an end and a label: [0, 3, "PER"], or an object of the three'
 
 
@@ -169,11 +171,7 @@ def asked(answers: Any) -> dict[str, Any]:
         (TAGGING, marked([0, 4, "PER"]), "key 'tags', entity 1, must lie in its text of 3 characters: got 0 to 4"),
         (TAGGING, marked([1, 1, "PER"]), "key 'tags', entity 1, must lie in its text of 3 characters: got 1 to 1"),
         (TAGGING, marked([1, 2, "PER"]), "key 'tags', entity 1, has no word: characters 1 to 2 are blank"),
-        (
-            TAGGING,
-            marked([0, 3, "X"], [2, 3, "Y"]),
-            "key 'tags', entity 2, shares the word 'b' with another one; each word has one tag",
-        ),
+        (TAGGING, marked([0, 3, "X"], [2, 3, "Y"]), f"key 'tags', entity 2, {SHARED}"),
         (TAGGING, {"tokens": ["a", None], "tags": ["O", "O"]}, "key 'tokens', item 2, must hold a string, not null"),
         (TAGGING, {"tokens": ["a", ""], "tags": ["O", "O"]}, "key 'tokens', item 2, is empty"),
         (TAGGING, {"tokens": ["a", "\0"], "tags": ["O", "O"]}, "key 'tokens', item 2, holds a NUL character"),
@@ -256,19 +254,6 @@ def test_a_bad_row_of_a_table_is_one_sentence_with_its_line_or_left_out(
     assert len(records) == 2 and records.skipped == [f"a.tsv:2: {says}"] and records.where(1) == "a.tsv:3"
 
 
-def test_numbers_that_are_not_finite_are_refused_in_memory() -> None:
-    for score in (float("nan"), float("inf")):
-        with pytest.raises(DataError, match=r"data\[1\]: key 'score' must hold a finite number: got "):
-            records_in_memory([("a", 1), ("b", score)], REGRESSION, "data")
-
-
-def test_the_separator_of_labels_is_the_sources(tmp_path: Path) -> None:
-    records = in_file(tmp_path, "a.tsv", "a\tx, y\nb\tx|y\n", SEVERAL, text=0, label=1, separator=",")
-    assert records["label"] == [("x", "y"), ("x|y",)]
-    with pytest.raises(RecipeError, match="`separator` must not be empty"):
-        SourceConfig(separator="")
-
-
 def test_splits_of_values_are_joined_held_out_and_compared() -> None:
     many = [(f"a{number}", [f"x{number % 3}", "y"]) for number in range(100)]
     train, valid = records_in_memory(many, SEVERAL, "train"), records_in_memory(many[:7], SEVERAL, "valid")
@@ -282,8 +267,18 @@ def test_splits_of_values_are_joined_held_out_and_compared() -> None:
     assert tagged is not None and list(tagged.texts(("tokens",))) == ["Ana mora"]
 
 
-def test_a_named_tuple_goes_by_its_names() -> None:
-    """The rows of pandas' `itertuples`: by position, texts became labels without a word."""
+def test_columns_of_other_shapes_are_refused_and_a_named_tuple_goes_by_its_names() -> None:
+    with pytest.raises(DataError, match="data has 2 tokens and 1 tags; the numbers must be equal"):
+        records_in_memory(([["a"], ["b"]], [["O"]]), TAGGING, "data")
+    arrow = SimpleNamespace(to_pylist=list)  # a table of pyarrow is not iterable; a lazy frame has `collect`
+    with pytest.raises(UsageError, match=r"got SimpleNamespace; its `to_pylist\(\)` does$"):
+        records_in_memory(arrow, TAGGING, "data")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="data must be an iterable of dicts with the keys 'tokens', 'tags': got int"):
+        records_in_memory(3, TAGGING, "data")  # type: ignore[arg-type]
+    for score in (float("nan"), float("inf")):
+        with pytest.raises(DataError, match=r"data\[1\]: key 'score' must hold a finite number: got "):
+            records_in_memory([("a", 1), ("b", score)], REGRESSION, "data")
+    # The rows of pandas' `itertuples`: by position, texts became labels without a word
     label, text, score = Field("label", "class"), Field("text"), Field("score", "number", optional=True)
     row = namedtuple("Row", "Index label text")
     rows = [row(0, "a", "one text"), row(1, "b", "another")]
@@ -294,16 +289,6 @@ def test_a_named_tuple_goes_by_its_names() -> None:
     part = namedtuple("Part", "label body")
     with pytest.raises(DataError, match=r"key 'text' is not in the record.*; its keys are 'label', 'body'"):
         records_in_memory([part("a", "one text")], (text, label), "data")
-
-
-def test_columns_of_unequal_length_and_other_shapes_are_refused() -> None:
-    with pytest.raises(DataError, match="data has 2 tokens and 1 tags; the numbers must be equal"):
-        records_in_memory(([["a"], ["b"]], [["O"]]), TAGGING, "data")
-    arrow = SimpleNamespace(to_pylist=list)  # a table of pyarrow is not iterable; a lazy frame has `collect`
-    with pytest.raises(UsageError, match=r"got SimpleNamespace; its `to_pylist\(\)` does$"):
-        records_in_memory(arrow, TAGGING, "data")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="data must be an iterable of dicts with the keys 'tokens', 'tags': got int"):
-        records_in_memory(3, TAGGING, "data")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("several", [False, True])

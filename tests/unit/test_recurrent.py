@@ -68,30 +68,21 @@ def close(one: Tensor, other: Tensor) -> None:
     torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "keys, message",
-    [
+def test_what_cannot_be_and_what_no_recurrent_network_can_do_is_refused() -> None:
+    for keys, message in (
         ({"cell": "lstmm"}, "`recurrent.cell` cannot be 'lstmm'; did you mean 'lstm'? Known: gru, lstm, rnn"),
         ({"attention": "cosine"}, "`recurrent.attention` cannot be 'cosine'"),
         ({"values": "other"}, "`recurrent.values` cannot be 'other'. Known: keys, projected"),
         ({"attention": "none", "values": "projected"}, "needs attention: got `recurrent.attention` 'none'"),
         ({"input_feeding": True}, "is for bilinear and dot attention"),
         ({"input_feeding": True, "attention": "none"}, "got `recurrent.attention` 'none'"),
-    ],
-)
-def test_a_configuration_that_cannot_be_is_refused(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=re.escape(message)):
-        RecurrentConfig(**keys)
-
-
-def test_an_odd_width_cannot_be_halved() -> None:
+    ):
+        with pytest.raises(RecipeError, match=re.escape(message)):
+            RecurrentConfig(**keys)
     with pytest.raises(RecipeError, match="`d_model` must be even for a bidirectional encoder: got 5"):
         RecurrentSeq2Seq(replace(CONFIG, d_model=5, recurrent=FORMS["lstm-none"]))
     one_way = RecurrentSeq2Seq(replace(CONFIG, d_model=5, recurrent=FORMS["gru-none"]))
     assert one_way(SOURCE, TARGET).hidden.shape == (3, 6, 5)
-
-
-def test_what_no_recurrent_network_can_do_is_said() -> None:
     network, model = seq2seq("lstm-additive"), language_model("lstm")
     with pytest.raises(CapabilityError, match=r"takes no `mask`.*got a Tensor"):
         network(SOURCE, TARGET, mask=torch.ones(6, 6, dtype=torch.bool))
@@ -177,18 +168,14 @@ def test_c12_steps_equal_the_whole_however_the_target_is_cut(cuts: list[int], fo
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_c12_given_states_serve_as_the_source(form: str) -> None:
+def test_c12_given_states_padded_pieces_and_rows_that_change_places(form: str) -> None:
     """`encoded` and its padding mask are enough: C is read off it."""
     network = seq2seq(form)
     whole = network(SOURCE, TARGET, source_token_mask=REAL)
     again = network(None, TARGET, encoded=whole.encoded, source_token_mask=REAL)
     close(again.logits, whole.logits)
     assert network(SOURCE, TARGET, project=False).logits is None
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_c12_a_padded_target_in_two_pieces(form: str) -> None:
-    """The mask of the second piece may cover that piece alone, or all that was seen."""
+    # The mask of the second piece may cover that piece alone, or all that was seen
     network = seq2seq(form)
     real = torch.tensor([[False] * 2 + [True] * 4, [True] * 6, [True] * 3 + [False, True, False]])
     whole = network(SOURCE, TARGET, source_token_mask=REAL, target_token_mask=real).logits
@@ -197,10 +184,6 @@ def test_c12_a_padded_target_in_two_pieces(form: str) -> None:
         network(SOURCE, TARGET[:, :3], source_token_mask=REAL, target_token_mask=real[:, :3], state=state)
         out = network(None, TARGET[:, 3:], target_token_mask=second, state=state)
         close(out.logits[real[:, 3:]], whole[:, 3:][real[:, 3:]])
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_c12_rows_leave_and_change_places(form: str) -> None:
     network, step_function = seq2seq(form), PlainStepFunction(seq2seq(form))
     expected = network(SOURCE, TARGET, source_token_mask=REAL).logits.detach()
     state = step_function.begin(SOURCE, REAL)

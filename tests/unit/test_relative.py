@@ -230,12 +230,16 @@ def test_b10_in_blocks_no_square_of_the_length_is_ever_made(name: str, monkeypat
 # Each scheme --------------------------------------------------------------------------------------------------------
 
 
-def test_t5_golden_buckets() -> None:
+def test_t5_golden_buckets_and_alibi_slopes() -> None:
     """Section 3, both directions and one."""
     both = torch.tensor([-200, -128, -64, -20, -8, -1, 0, 1, 7, 8, 20, 64, 127, 128, 200])
     assert t5_buckets(both, 32, 128, True).tolist() == [15, 15, 14, 10, 8, 1, 0, 17, 23, 24, 26, 30, 31, 31, 31]
     one = torch.tensor([-200, -128, -64, -20, -16, -8, -1, 0, 1])
     assert t5_buckets(one, 32, 128, False).tolist() == [31, 31, 26, 17, 16, 8, 1, 0, 0]
+    # 8 heads, section 3; 3 heads by the paper's rule: those of 2 heads, then every other one of 4
+    assert alibi_slopes(8).tolist() == [2.0**-i for i in range(1, 9)]
+    assert alibi_slopes(3).tolist() == [2**-4, 2**-8, 2**-2] and alibi_slopes(1).tolist() == [2**-8]
+    assert [len(alibi_slopes(n).unique()) for n in range(1, 40)] == list(range(1, 40))
 
 
 @given(n=st.integers(4, 64), beyond=st.integers(1, 200), both=st.booleans())
@@ -260,13 +264,6 @@ def test_t5_a_last_distance_among_the_exact_ones_is_refused(n: int, far: int, bo
     T5Bias(2, n, exact + 1, bidirectional=both)
     with pytest.raises(ValueError, match="`n_buckets` must be at least 4: got 3"):
         T5Bias(2, 3)
-
-
-def test_alibi_slopes() -> None:
-    """8 heads, section 3; 3 heads by the paper's rule: those of 2 heads, then every other one of 4."""
-    assert alibi_slopes(8).tolist() == [2.0**-i for i in range(1, 9)]
-    assert alibi_slopes(3).tolist() == [2**-4, 2**-8, 2**-2] and alibi_slopes(1).tolist() == [2**-8]
-    assert [len(alibi_slopes(n).unique()) for n in range(1, 40)] == list(range(1, 40))
 
 
 @torch.no_grad()
@@ -339,25 +336,18 @@ def test_b6_the_module_of_the_notes_as_it_was_meant() -> None:
 
 
 @pytest.mark.parametrize("name", ["t5", "alibi", "matrix", "shaw"])
-def test_b7_a_gate_begins_at_1_which_is_the_scheme_itself_and_at_0_it_is_none(name: str) -> None:
+def test_b7_a_gate_of_1_is_the_scheme_of_0_none_and_heads_not_named_are_as_without(name: str) -> None:
     (scheme,) = made(name)
     gated, positions = Gated(scheme, H, None, True).double(), QueryKeyPositions.arange(6, 6)
-    itself = attend(*qkv(6, 6), relative=RelativeTerms((scheme,), positions))
+    itself, none = attend(*qkv(6, 6), relative=RelativeTerms((scheme,), positions)), attend(*qkv(6, 6))
     assert gated.gate is not None and gated.gate.tolist() == [1, 1, 1]
     assert torch.equal(attend(*qkv(6, 6), relative=RelativeTerms((gated,), positions)), itself)
     nn.init.zeros_(gated.gate)
     closed = attend(*qkv(6, 6), relative=RelativeTerms((gated,), positions))
-    torch.testing.assert_close(closed, attend(*qkv(6, 6)), rtol=0, atol=1e-12)
+    torch.testing.assert_close(closed, none, rtol=0, atol=1e-12)
     assert not torch.allclose(closed, itself)
-
-
-@pytest.mark.parametrize("name", ["t5", "alibi", "matrix", "shaw"])
-def test_b7_heads_that_are_not_named_are_as_without(name: str) -> None:
-    (scheme,) = made(name)
-    positions = QueryKeyPositions.arange(6, 6)
-    whole, none = attend(*qkv(6, 6), relative=RelativeTerms((scheme,), positions)), attend(*qkv(6, 6))
     out = attend(*qkv(6, 6), relative=RelativeTerms((Gated(scheme, H, (1,), False),), positions))
-    assert torch.equal(out[:, 1], whole[:, 1]) and not torch.allclose(out[:, 1], none[:, 1])
+    assert torch.equal(out[:, 1], itself[:, 1]) and not torch.allclose(out[:, 1], none[:, 1])
     torch.testing.assert_close(out[:, ::2], none[:, ::2], rtol=0, atol=1e-12)
 
 

@@ -239,37 +239,31 @@ def test_r6_teeth_bite_the_bug_alone() -> None:
     histories_of(planted("none"), count=25)
 
 
-def test_keeps_the_newest_the_best_and_the_protected(tmp_path: Path) -> None:
+def test_keeps_the_newest_the_best_and_the_protected_of_the_run(tmp_path: Path) -> None:
     for step, score in ((1, 1.0), (2, 9.0), (3, 2.0), (4, None), (5, 3.0), (6, 1.0)):
         save(tmp_path, step, score)
     assert retain(tmp_path, 2, protect={3}) == [1, 4]
     assert names(tmp_path) == ["step-00000002", "step-00000003", "step-00000005", "step-00000006"]
     assert retain(tmp_path, 2, protect={3}) == []
     assert retain(tmp_path, 1) == [3, 5]
-
-
-def test_nothing_goes_while_nothing_is_proved_good(tmp_path: Path) -> None:
+    folder = tmp_path / "bad"
     for step in (1, 2, 3):
-        flip(save(tmp_path, step) / "model.safetensors", -1)
-    assert retain(tmp_path, 1) == []
-    assert names(tmp_path) == ["step-00000001", "step-00000002", "step-00000003"]
-    assert retain(tmp_path / "absent", 1) == []
-
-
-def test_the_run_is_that_of_the_newest_unless_named(tmp_path: Path) -> None:
+        flip(save(folder, step) / "model.safetensors", -1)
+    assert retain(folder, 1) == []
+    assert names(folder) == ["step-00000001", "step-00000002", "step-00000003"]
+    assert retain(folder / "absent", 1) == []
+    folder = tmp_path / "runs"
     for step in (1, 2, 3, 4):
-        save(tmp_path, step, run_id="ab"[step % 2])
-    assert retain(tmp_path, 1) == [2]  # 4 is of run a, as is 2
-    assert retain(tmp_path, 1, run_id="b") == [1]
-    assert retain(tmp_path, 1, run_id="c") == []
-    assert names(tmp_path) == ["step-00000003", "step-00000004"]
-
-
-def test_a_renamed_checkpoint_is_ordered_by_its_manifest(tmp_path: Path) -> None:
-    save(tmp_path, 1).rename(tmp_path / "step-99999999")
-    save(tmp_path, 2)
-    assert retain(tmp_path, 1) == [1]
-    assert names(tmp_path) == ["step-00000002"]
+        save(folder, step, run_id="ab"[step % 2])
+    assert retain(folder, 1) == [2]  # 4 is of run a, as is 2
+    assert retain(folder, 1, run_id="b") == [1]
+    assert retain(folder, 1, run_id="c") == []
+    assert names(folder) == ["step-00000003", "step-00000004"]
+    folder = tmp_path / "renamed"
+    save(folder, 1).rename(folder / "step-99999999")
+    save(folder, 2)
+    assert retain(folder, 1) == [1]
+    assert names(folder) == ["step-00000002"]
 
 
 def test_what_is_being_read_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,6 +280,9 @@ def test_what_is_being_read_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert checkpoint.load_checkpoint(tmp_path / "step-00000001").step == 1
     assert deleted == [[], []]
     assert retain(tmp_path, 1) == [1]
+    for keep in (0, -1):
+        with pytest.raises(UsageError, match=f"`keep` must be at least 1: got {keep}"):
+            retain(tmp_path, keep)
 
 
 @pytest.mark.parametrize(("call", "deleted"), [("rename", []), ("rmdir", [1])])
@@ -301,9 +298,3 @@ def test_a_deletion_that_fails_is_a_warning(
     assert "could not be deleted (Device or resource busy)" in caplog.text
     clean(tmp_path)
     assert names(tmp_path) == (["step-00000002"] if deleted else ["step-00000001", "step-00000002"])
-
-
-@pytest.mark.parametrize("keep", [0, -1])
-def test_keep_is_at_least_one(tmp_path: Path, keep: int) -> None:
-    with pytest.raises(UsageError, match=f"`keep` must be at least 1: got {keep}"):
-        retain(tmp_path, keep)

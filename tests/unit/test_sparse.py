@@ -115,7 +115,7 @@ def test_a17_a19_kernels_agree_on_sparse_weights(name: str, mask: str) -> None:
         assert bool(one.isfinite().all())
 
 
-def test_a17_a19_the_mask_of_spans_changes_nothing_but_what_is_computed() -> None:
+def test_a17_a19_m4_the_mask_of_spans_changes_nothing_but_what_is_computed_and_the_cost_is_their_mean() -> None:
     """Joined to the call's own mask, kernels leave out what no head sees: same outputs and gradients, 1e-10."""
     layer = SparseAttention(span=span(8, 1.5, 2))
     assert layer.span is not None
@@ -129,10 +129,7 @@ def test_a17_a19_the_mask_of_spans_changes_nothing_but_what_is_computed() -> Non
         results.append([out, *torch.autograd.grad((out * g).sum(), [q, k, v, layer.span.behind_logit])])
     for one, *others in zip(*results):
         torch.testing.assert_close(others, [one, one], rtol=0, atol=1e-10)
-
-
-def test_m4_the_cost_is_the_mean_span() -> None:
-    """(3 + 1) positions behind and ahead in one head, (5 + 7) in the other: mean 8, times the weight."""
+    # (3 + 1) positions behind and ahead in one head, (5 + 7) in the other: mean 8, times the weight
     layer = AdaptiveSpan(2, 10, ramp=1)
     assert layer.ahead_logit is not None
     with torch.no_grad():
@@ -163,10 +160,7 @@ def test_a17_report_by_hand() -> None:
     ]
     seen = kept_links(one[None, None], allowed=causal().dense(4))
     assert seen.share.tolist() == [4 / 10] and seen.buckets == ("0",)
-
-
-def test_a17_report_counts_from_the_places() -> None:
-    """A cached step: the one query stands last; or where each row says."""
+    # Counts from the places: a cached step, whose one query stands last, or where each row says
     step = kept_links(torch.tensor([[[[0.5, 0, 0.5, 0, 0]]]]))
     assert step.distance.tolist() == [3] and step.buckets == ("0", "1", "2", "3-4")
     rows = QueryKeyPositions(torch.tensor([[7], [0]]), torch.tensor([[0, 7], [0, 2]]), False)
@@ -218,7 +212,7 @@ def test_a17_chosen_blocks_equal_dense_attention_within_them(name: str, t: int, 
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
-def test_a17_w10_chosen_blocks_in_float16_do_not_overflow() -> None:
+def test_a17_w10_chosen_blocks_in_float16_do_not_overflow_and_keep_the_type() -> None:
     """Scores past the largest number of float16; with every block chosen it is float64's dense attention, rounded."""
     router = BlockRouter(H, K, size=4, n=50).double()
     q, k, v = ((x * 400).detach().half() for x in qkv(13, 13))
@@ -226,6 +220,16 @@ def test_a17_w10_chosen_blocks_in_float16_do_not_overflow() -> None:
     expected = attend(q.double(), k.double(), v.double(), mask=causal(), kernel="plain")
     assert found.dtype == torch.float16
     torch.testing.assert_close(found.double(), expected, rtol=2**-10, atol=2**-10)
+    # Near the float64 result, gradients of the same type
+    for dtype in (torch.float32, torch.bfloat16):
+        exact = [x.detach() for x in qkv(16, 16)]
+        q, k, v = (x.to(dtype).requires_grad_() for x in exact)
+        router = BlockRouter(H, K, size=4, n=9)
+        out = router.attend(q, k, v, mask=causal())
+        out.float().sum().backward()
+        assert out.dtype == dtype and q.grad is not None and q.grad.dtype == dtype
+        near = 1e-5 if dtype == torch.float32 else 0.05
+        torch.testing.assert_close(out.double(), attend(*exact, mask=causal(), kernel="plain"), rtol=0, atol=near)
 
 
 @pytest.mark.parametrize("before", [0, 5])
@@ -288,7 +292,7 @@ def test_a17_a_causal_choice_knows_nothing_of_what_comes_later() -> None:
     assert torch.equal(one[0, :, :10], other[0, :, :10]) and torch.equal(one[1], other[1])
 
 
-def test_a17_a_planted_block_is_found() -> None:
+def test_a17_a_planted_block_is_found_one_choice_for_all_rows_is_a_mask_and_what_cannot_be_is_refused() -> None:
     """Keys like the query stand in one far block: it is chosen by all, and attention reads its values."""
     router = BlockRouter(1, 8, size=8, n=2)
     k, v = 0.1 * draw(1, 1, 128, 8, dtype=torch.float32), torch.zeros(1, 1, 128, 1)
@@ -298,6 +302,23 @@ def test_a17_a_planted_block_is_found() -> None:
     chosen = router.route(q, k)
     assert bool((chosen.blocks == 5).any(-1).all())
     assert float(router.attend(q, k, v).min().detach()) > 0.99
+    # `kept` makes the squares that `blocks` takes, which the blocked kernel skips by
+    router = BlockRouter(H, K, size=4, n=2).double()
+    q, k, v = (x[:1].detach() for x in qkv(16, 16))
+    chosen = router.route(q, k, causal())
+    mask = blocks(chosen.block_mask(16)[0], 4) & causal()
+    found = attend(q, k, v, mask=mask, kernel="blocked")
+    torch.testing.assert_close(found, router.attend(q, k, v, mask=causal()), rtol=0, atol=1e-10)
+    report = kept_links(attention_weights(q, k, mask=mask), allowed=causal().dense(16))
+    assert bool((report.share > 0.3).all()) and bool((report.share < 1).all())
+    router = BlockRouter(H, K)
+    q, k, v = qkv(5, 4)
+    with pytest.raises(ValueError, match="no more queries than keys"):
+        router.attend(q, k, v)
+    with pytest.raises(ValueError, match="as many key heads"):
+        router.attend(k, k[:, :1], v[:, :1])
+    with pytest.raises(ValueError, match="`size` and `n` must be at least 1: got 0 and 8"):
+        BlockRouter(H, K, size=0)
 
 
 def test_a17_choosing_is_learned() -> None:
@@ -338,18 +359,6 @@ def test_a17_choosing_is_learned() -> None:
     assert before < 0.6 and found() > 0.99
 
 
-def test_a17_one_choice_for_all_rows_is_a_mask() -> None:
-    """`kept` makes the squares that `blocks` takes, which the blocked kernel skips by."""
-    router = BlockRouter(H, K, size=4, n=2).double()
-    q, k, v = (x[:1].detach() for x in qkv(16, 16))
-    chosen = router.route(q, k, causal())
-    mask = blocks(chosen.block_mask(16)[0], 4) & causal()
-    found = attend(q, k, v, mask=mask, kernel="blocked")
-    torch.testing.assert_close(found, router.attend(q, k, v, mask=causal()), rtol=0, atol=1e-10)
-    report = kept_links(attention_weights(q, k, mask=mask), allowed=causal().dense(16))
-    assert bool((report.share > 0.3).all()) and bool((report.share < 1).all())
-
-
 def test_a19_chosen_blocks_make_nothing_square() -> None:
     """Forward and backward: twice the text, twice the largest tensor at most; the square would be four times it."""
     sizes = []
@@ -361,27 +370,3 @@ def test_a19_chosen_blocks_make_nothing_square() -> None:
         sizes.append(largest.elements)
         assert largest.elements < length * length / 64
     assert sizes[1] <= 2 * sizes[0]
-
-
-def test_chosen_blocks_refuse_what_cannot_be() -> None:
-    router = BlockRouter(H, K)
-    q, k, v = qkv(5, 4)
-    with pytest.raises(ValueError, match="no more queries than keys"):
-        router.attend(q, k, v)
-    with pytest.raises(ValueError, match="as many key heads"):
-        router.attend(k, k[:, :1], v[:, :1])
-    with pytest.raises(ValueError, match="`size` and `n` must be at least 1: got 0 and 8"):
-        BlockRouter(H, K, size=0)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_chosen_blocks_keep_the_type(dtype: torch.dtype) -> None:
-    """Near the float64 result, gradients of the same type."""
-    exact = [x.detach() for x in qkv(16, 16)]
-    q, k, v = (x.to(dtype).requires_grad_() for x in exact)
-    router = BlockRouter(H, K, size=4, n=9)
-    out = router.attend(q, k, v, mask=causal())
-    out.float().sum().backward()
-    assert out.dtype == dtype and q.grad is not None and q.grad.dtype == dtype
-    near = 1e-5 if dtype == torch.float32 else 0.05
-    torch.testing.assert_close(out.double(), attend(*exact, mask=causal(), kernel="plain"), rtol=0, atol=near)

@@ -40,8 +40,7 @@ def make(dtype: torch.dtype = torch.float32, **changes: object) -> EncoderDecode
 
 def data(seed: int = 0) -> PlannedBatches:
     g = np.random.default_rng(seed)
-    source = [g.integers(4, 31, g.integers(1, 9)).tolist() for _ in range(60)]
-    target = [g.integers(4, 31, g.integers(1, 9)).tolist() for _ in range(60)]
+    source, target = ([g.integers(4, 31, g.integers(1, 9)).tolist() for _ in range(60)] for _ in range(2))
     return parallel(Ragged(source), Ragged(target), budget=60, seed=1, pad_id=0, start_id=2, eos_id=3)
 
 
@@ -190,7 +189,7 @@ def test_f5_going_on_from_saved_weights_and_optimiser_is_bit_exact(precision: st
     assert same(tensors, before)
 
 
-def test_optimiser_tensors_are_named_after_their_weights() -> None:
+def test_optimiser_tensors_are_named_after_their_weights_and_those_held_still_get_no_gradient() -> None:
     updater = Updater(make(), CONFIG, "float32")
     assert updater.optimizer.tensors() == {}
     train(updater, 2)
@@ -198,6 +197,15 @@ def test_optimiser_tensors_are_named_after_their_weights() -> None:
     for name, parameter in updater.network.named_parameters():
         assert found[f"{name}.exp_avg"].shape == found[f"{name}.exp_avg_sq"].shape == parameter.shape
         assert float(found[f"{name}.step"]) == 2
+    sums = Sums(1.0, 2.0, 3)
+    sums.add(Sums(0.5, 0.25, 4))
+    assert sums == Sums(1.5, 2.25, 7)
+    network = make()
+    network.decoder.blocks[0].requires_grad_(False)
+    before = weights(network)
+    train(Updater(network, replace(CONFIG, weight_decay=0.0), "bfloat16"), 3, micro_batches=2)
+    for name, value in weights(network).items():
+        assert torch.equal(value, before[name]) == name.startswith("decoder.blocks.0."), name
 
 
 def test_only_matrices_decay() -> None:
@@ -217,7 +225,7 @@ def test_only_matrices_decay() -> None:
         torch.testing.assert_close(ended[0][name] - ended[1][name], expected, rtol=0, atol=1e-12, msg=name)
 
 
-def test_the_bfloat16_copy_follows_weights_that_stay_float32() -> None:
+def test_the_bfloat16_copy_follows_weights_that_stay_float32_and_gradients_add_up_in_float32() -> None:
     """Steps too small for bfloat16 add up in the weights all the same."""
     network = make()
     updater = Updater(network, CONFIG, "bfloat16")
@@ -234,10 +242,7 @@ def test_the_bfloat16_copy_follows_weights_that_stay_float32() -> None:
             assert master.grad is None and copies[name].grad is None
     assert all(not torch.equal(start[name], value) for name, value in weights(network).items())
     assert {value.dtype for value in updater.optimizer.tensors().values()} == {torch.float32}
-
-
-def test_bfloat16_gradients_of_several_parts_add_up_in_float32() -> None:
-    """Close to the float32 gradient norm, whether in one part or four."""
+    # Close to the float32 gradient norm, whether in one part or four
     batches = data()
     exact = Updater(make(), CONFIG, "float32").update(batches.parts(0), 1, 0.0)[1]
     for micro_batches in (1, 4):
@@ -362,15 +367,6 @@ def attention_of(network: EncoderDecoder, batch: Batch) -> Tensor:
     return seen["cross", 0]
 
 
-def test_weights_held_still_get_no_gradient() -> None:
-    network = make()
-    network.decoder.blocks[0].requires_grad_(False)
-    before = weights(network)
-    train(Updater(network, replace(CONFIG, weight_decay=0.0), "bfloat16"), 3, micro_batches=2)
-    for name, value in weights(network).items():
-        assert torch.equal(value, before[name]) == name.startswith("decoder.blocks.0."), name
-
-
 def test_a_stepper_draws_anew_at_every_step_and_for_every_part() -> None:
     """The same part over and over, weights held still by a rate of 0: only dropout can make a difference."""
     part = next(iter(data().parts(0)))
@@ -380,12 +376,6 @@ def test_a_stepper_draws_anew_at_every_step_and_for_every_part() -> None:
         return update(updater, [part] * parts, step, 0.0)[0].loss
 
     assert loss(1, 1) == loss(1, 1) and len({loss(1, 1), loss(1, 2), loss(2, 1) / 2, loss(1, 1, 6)}) == 4
-
-
-def test_sums_add_up() -> None:
-    sums = Sums(1.0, 2.0, 3)
-    sums.add(Sums(0.5, 0.25, 4))
-    assert sums == Sums(1.5, 2.25, 7)
 
 
 def test_float16_skips_an_update_that_overflows_and_halves_the_scale_of_the_loss() -> None:
@@ -405,17 +395,14 @@ def test_float16_skips_an_update_that_overflows_and_halves_the_scale_of_the_loss
     assert updater.loss_scale == LossScale(2 * factor, 0, skipped)
 
 
-@pytest.mark.parametrize("factor", [1.0, 2.0**10, 2.0**15])
-def test_float16_gradients_do_not_depend_on_the_scale_of_the_loss(factor: float) -> None:
-    exact = Updater(make(), CONFIG, "float32").update(data().parts(0, 2), 1, 0.0)[1]
-    updater = Updater(make(), CONFIG, "float16")
-    assert updater.loss_scale is not None
-    updater.loss_scale.factor = factor
-    assert updater.update(data().parts(0, 2), 1, 0.0)[1] == pytest.approx(exact, rel=2e-3)
-
-
-def test_a_scaled_loss_keeps_gradients_that_float16_would_lose() -> None:
-    """The gradient of a word of probability 2e-9 is 0 in float16 but for the scale of the loss."""
+def test_float16_gradients_do_not_depend_on_the_scale_of_the_loss() -> None:
+    for factor in (1.0, 2.0**10, 2.0**15):
+        exact = Updater(make(), CONFIG, "float32").update(data().parts(0, 2), 1, 0.0)[1]
+        updater = Updater(make(), CONFIG, "float16")
+        assert updater.loss_scale is not None
+        updater.loss_scale.factor = factor
+        assert updater.update(data().parts(0, 2), 1, 0.0)[1] == pytest.approx(exact, rel=2e-3)
+    # The gradient of a word of probability 2e-9 is 0 in float16 but for the scale of the loss
     hidden = torch.ones(300, 4, dtype=torch.float16)
     weight = torch.zeros(3, 4, dtype=torch.float16)
     weight[0] = 5.0

@@ -77,7 +77,9 @@ def test_bm25_is_that_of_gensim_and_of_a_case_by_hand(model: Any, made: Path, tm
     assert hit.score == pytest.approx(np.log(2) * 1 / (1 + 1.2 * (1 - 0.75 + 0.75 * 2 / 1.5)))
 
 
-def test_words_of_any_script_keep_their_accents(model: Any, tmp_path: Path) -> None:
+def test_words_of_any_script_keep_their_accents_and_lines_without_words_are_found_by_vectors(
+    model: Any, tmp_path: Path
+) -> None:
     texts = ["O avô dorme.", "A avó dorme.", "白い猫が寝る", "แมวนอน", "the cat", "Ελλάδα", "हिन्दी भाषा"]
     index = atento.Index.create(texts, model, tmp_path / "i")
 
@@ -87,10 +89,7 @@ def test_words_of_any_script_keep_their_accents(model: Any, tmp_path: Path) -> N
     assert lines("avô") == [1] and lines("AVÓ") == [2] and lines("avo") == []
     assert lines("avo\u0302") == [1]  # the same letter in two pieces
     assert lines("猫") == [3] and lines("แมว") == [4] and lines("ΕΛΛΆΔΑ") == [6] and lines("भाषा") == [7]
-
-
-def test_lines_without_words_are_found_by_vectors(model: Any, tmp_path: Path) -> None:
-    index = atento.Index.create(["?!"], model, tmp_path / "i", vectors="int8")
+    index = atento.Index.create(["?!"], model, tmp_path / "j", vectors="int8")
     assert index.find("a", by="words") == [] and [hit.text for hit in index.find("?", by="both")] == ["?!"]
     index.add(["a cat"])
     assert [hit.line for hit in index.find("cat", by="words")] == [1]
@@ -126,7 +125,7 @@ def test_the_product_in_blocks_is_that_of_the_whole_matrix(rows: int, width: int
         np.testing.assert_allclose(cosines(segment, vectors[3]), plain, atol=1e-6)
 
 
-def test_the_best_rows_are_those_of_a_stable_sort() -> None:
+def test_the_best_rows_are_those_of_a_stable_sort_and_rankings_are_joined_by_rank() -> None:
     random = np.random.default_rng(1)
     for _ in range(200):
         scores = random.integers(0, random.integers(1, 30), size=random.integers(1, 40)).astype(np.float64)
@@ -134,21 +133,32 @@ def test_the_best_rows_are_those_of_a_stable_sort() -> None:
         rows, found = best(scores, allowed, n)
         wanted = [row for row in np.argsort(-scores, kind="stable").tolist() if allowed[row]][:n]
         assert rows.tolist() == wanted and found.tolist() == scores[wanted].tolist()
-
-
-def test_rankings_are_joined_by_rank() -> None:
     joined = fused([[(7, 0.9), (3, 0.8), (5, 0.1)], [(3, 12.0), (9, 1.0)]])
     assert [line for line, _ in joined] == [3, 7, 9, 5]
     assert dict(joined) == pytest.approx({3: 1 / 62 + 1 / 61, 7: 1 / 61, 9: 1 / 62, 5: 1 / 63})
 
 
-def test_both_rankings_are_cut_and_joined(model: Any, made: Path) -> None:
+def test_both_rankings_are_cut_joined_and_filtered_by_columns(model: Any, made: Path) -> None:
     index, query = atento.Index(made, model), "the white dog"
     vectors, words = (index.find(query, by=by, top=20) for by in ("vectors", "words"))
     rankings = [[(hit.line, hit.score) for hit in hits] for hits in (vectors, words)]
     both = index.find(query, by="both", top=4, within=20)
     assert [(hit.line, hit.score) for hit in both] == fused(rankings)[:4]
     assert [hit.line for hit in index.find("?!", by="both", top=3)] == [hit.line for hit in index.find("?!", top=3)]
+    index = atento.Index(made, model)
+    for by in ("vectors", "words", "both"):
+        hits = index.find("the cat", by=by, top=60, where={"parity": "1"})
+        assert hits and {hit.columns["parity"] for hit in hits} == {"1"}
+        assert [hit.line for hit in hits] == [
+            hit.line for hit in index.find("the cat", by=by, top=60, within=60) if hit.line % 2 == 0
+        ] or by == "both"  # whose ranks are those of the lines that are left
+    assert {hit.line for hit in index.find("a", where={"n=umber": ["4", "5"], "parity": "1"})} == {6}
+    assert index.find("a", where={"parity": "2"}) == []
+    with pytest.raises(UsageError, match=r"'party'.*'parity'"):
+        index.find("a", where={"party": "1"})
+    with torch.inference_mode():
+        (hit,) = atento.Index(made, model).find("dog", top=1)
+    assert type(hit.score) is float and json.dumps(hit.score)
 
 
 def test_a_ranker_orders_the_first_lines(model: Any, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,20 +177,6 @@ def test_a_ranker_orders_the_first_lines(model: Any, made: Path, monkeypatch: py
     assert asked == [[], [("a dog", hit.text) for hit in first]]
     assert [hit.text for hit in hits] == sorted((hit.text for hit in first), key=len, reverse=True)[:3]
     assert [hit.score for hit in hits] == [len(hit.text) / 10 for hit in hits]
-
-
-def test_filters_by_columns(model: Any, made: Path) -> None:
-    index = atento.Index(made, model)
-    for by in ("vectors", "words", "both"):
-        hits = index.find("the cat", by=by, top=60, where={"parity": "1"})
-        assert hits and {hit.columns["parity"] for hit in hits} == {"1"}
-        assert [hit.line for hit in hits] == [
-            hit.line for hit in index.find("the cat", by=by, top=60, within=60) if hit.line % 2 == 0
-        ] or by == "both"  # whose ranks are those of the lines that are left
-    assert {hit.line for hit in index.find("a", where={"n=umber": ["4", "5"], "parity": "1"})} == {6}
-    assert index.find("a", where={"parity": "2"}) == []
-    with pytest.raises(UsageError, match=r"'party'.*'parity'"):
-        index.find("a", where={"party": "1"})
 
 
 @pytest.mark.parametrize("vectors", ["float32", "int8"])
@@ -225,7 +221,7 @@ def test_lines_added_and_taken_out_give_the_index_that_is_made_anew(model: Any, 
     assert files == {".lock", INDEX, *(entry.name for entry in read_index(tmp_path / "i")[0].segments)}
 
 
-def test_many_small_additions_leave_few_segments(model: Any, tmp_path: Path) -> None:
+def test_many_small_additions_documents_and_lists_of_queries(model: Any, tmp_path: Path) -> None:
     index = atento.Index.create(TEXTS[:1], model, tmp_path / "i")
     for text in TEXTS[1:24]:
         index.add([text])
@@ -235,11 +231,8 @@ def test_many_small_additions_leave_few_segments(model: Any, tmp_path: Path) -> 
     assert read_index(tmp_path / "i")[0].segments == () and index.find("cat", by="both") == []
     assert index.add(["a cat", " ", "a dog"]) == 2 and index.find("dog", by="words")[0].line == 3
     assert index.add([]) == 0 and index.remove([]) == 0 and len(index) == 2
-
-
-def test_documents_and_lists_of_queries(model: Any, tmp_path: Path) -> None:
     lines = [Document(text, 10 * n, "a.txt", {"k": "v"}) for n, text in enumerate(TEXTS[:5], 1)]
-    index = atento.Index.create(lines, model, tmp_path / "i")
+    index = atento.Index.create(lines, model, tmp_path / "j")
     found = index.find([TEXTS[0], TEXTS[3]], top=1)
     shown = [(hit.line, hit.source, hit.columns) for (hit,) in found]
     assert shown == [(line, "a.txt", {"k": "v"}) for line in (10, 40)]
@@ -249,7 +242,7 @@ def test_documents_and_lists_of_queries(model: Any, tmp_path: Path) -> None:
     for given, columns in (([lines[0], "a text"], None), (lines, {"k": ["v"] * 5})):
         with pytest.raises(UsageError, match="or `Document`s alone"):
             index.add(given, columns=columns)
-    assert len(atento.Index(tmp_path / "i")) == 5
+    assert len(atento.Index(tmp_path / "j")) == 5
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -263,13 +256,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize(("query", "options", "rule"), REFUSED)
-def test_wrong_searches(model: Any, made: Path, query: Any, options: dict[str, Any], rule: str) -> None:
-    with pytest.raises(UsageError, match=rule):
-        atento.Index(made, model).find(query, **options)
-
-
-def test_wrong_corpora(model: Any, tmp_path: Path) -> None:
+def test_wrong_searches_and_corpora(model: Any, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for query, options, rule in REFUSED:
+        with pytest.raises(UsageError, match=rule):
+            atento.Index(made, model).find(query, **options)
     for texts in ([], ["", "  "]):
         with pytest.raises(DataError, match="at least one line"):
             atento.Index.create(texts, model, tmp_path / "i")
@@ -286,6 +276,11 @@ def test_wrong_corpora(model: Any, tmp_path: Path) -> None:
     unsaved = atento.Model(model.network, model.tokenizer, dict(model.config), None)
     with pytest.raises(UsageError, match="`save` it"):
         atento.Index.create(["a"], unsaved, tmp_path / "i")
+    nan = lambda model, texts, query=False: np.full((len(texts), 4), np.nan, np.float32)  # noqa: E731
+    monkeypatch.setattr(text_index, "search_vectors", nan)
+    with pytest.raises(AtentoError, match="not finite, from line 1"):
+        atento.Index.create(["a"], model, tmp_path / "i")
+    assert not (tmp_path / "i" / INDEX).exists()
 
 
 def test_another_model_and_another_process_are_refused(model: Any, made: Path, tmp_path: Path) -> None:
@@ -360,14 +355,6 @@ def test_an_index_whose_own_hash_is_right_is_still_checked(made: Path, tmp_path:
         shutil.rmtree(tmp_path / "i")
 
 
-def test_vectors_that_are_not_finite_are_refused(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nan = lambda model, texts, query=False: np.full((len(texts), 4), np.nan, np.float32)  # noqa: E731
-    monkeypatch.setattr(text_index, "search_vectors", nan)
-    with pytest.raises(AtentoError, match="not finite, from line 1"):
-        atento.Index.create(["a"], model, tmp_path / "i")
-    assert not (tmp_path / "i" / INDEX).exists()
-
-
 def test_a_search_by_words_loads_no_model(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["atento.retrieval.text_index"], "load", None)
     assert atento.Index(made).find(TEXTS[0], by="words")
@@ -386,9 +373,3 @@ def test_prompts_of_queries_and_documents_are_used(model: Any, tmp_path: Path) -
     query = model.embed("the dog sleeps", normalize=True)
     (hit,) = index.find("sleeps", top=1)
     assert hit.score == pytest.approx(float((texts @ query).max()), abs=1e-5)
-
-
-def test_reading_needs_no_gradient_and_gives_plain_numbers(made: Path, model: Any) -> None:
-    with torch.inference_mode():
-        (hit,) = atento.Index(made, model).find("dog", top=1)
-    assert type(hit.score) is float and json.dumps(hit.score)

@@ -69,6 +69,14 @@ def test_nothing_below_the_lowest_trained_layer_is_kept_for_a_backward_pass() ->
     every, last = kept_for_backward("all"), kept_for_backward("last-1")
     assert all(every[0].values()) and [name for name, needed in last[0].items() if needed] == ["decoder.blocks.1"]
     assert last[1] < 0.5 * every[1]
+    # A frozen output matrix costs no gradient
+    network = make()
+    network.requires_grad_(False)
+    network.decoder.norm.weight.requires_grad_(True)
+    sizes: list[tuple[int, ...]] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(tuple(t.shape)) or t, lambda t: t):
+        losses(network, first_batch(), Call())
+    assert (31, 16) not in sizes
 
 
 def kept_for_backward(train: str) -> tuple[dict[str, bool], int]:
@@ -83,16 +91,6 @@ def kept_for_backward(train: str) -> tuple[dict[str, bool], int]:
     with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.nbytes) or t, lambda t: t):
         losses(updater.compute_network, first_batch(), Call(Randomness(1, 1, 0)))
     return graphs, sum(sizes)
-
-
-def test_a_frozen_output_matrix_costs_no_gradient() -> None:
-    network = make()
-    network.requires_grad_(False)
-    network.decoder.norm.weight.requires_grad_(True)
-    sizes: list[tuple[int, ...]] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(tuple(t.shape)) or t, lambda t: t):
-        losses(network, first_batch(), Call())
-    assert (31, 16) not in sizes
 
 
 def test_rates_fall_from_layer_to_layer_as_a_plain_optimizer_with_groups() -> None:
@@ -144,16 +142,7 @@ def test_stages_are_a_function_of_the_update_so_resuming_is_exact(kind: Any) -> 
         assert same(weights(resumed.network), weights(straight))
 
 
-def test_the_levels_of_a_recurrent_translator() -> None:
-    """Its encoder's two layers, then the decoder's; the bridge makes the state of the decoder's first layer."""
-    levels = levels_of(build_network(NetworkConfig("recurrent-seq2seq", vocab_size=11, d_model=8, n_layers=2)))
-    found = {name.rpartition(".")[0]: level for name, level in levels.of.items()}
-    sides = {f"encoder.layers.{n}": n + 1 for n in range(2)} | {f"decoder.stack.layers.{n}": n + 3 for n in range(2)}
-    above = {f"decoder.attention.score.{part}": 4 for part in ("query", "key", "weigh")} | {"decoder.join": 4}
-    assert levels.layers == 4 and found == sides | above | {"embedding": 0, "decoder.bridge": 3}
-
-
-def test_stages_in_epochs_and_stages_that_are_never_reached() -> None:
+def test_stages_in_epochs_stages_never_reached_and_what_a_network_does_not_have() -> None:
     network = build_network(changed(preset("bert-tiny", **SMALL), heads=LABELS))
     trained = trained_weights(network, InitConfig("m", train="last-2", unfreeze=UnfreezeConfig(epochs=0.5)), 7.0)
     level_of, begins = levels_of(network).of, trained.begins
@@ -162,6 +151,10 @@ def test_stages_in_epochs_and_stages_that_are_never_reached() -> None:
     check_stages(trained, 9)
     with pytest.raises(UsageError, match="the last stage begins at update 9, and the run has 8"):
         check_stages(trained, 8)
+    for config, what, message in REFUSED:
+        init = {"train": what} if isinstance(what, str) else {"unfreeze": what}
+        with pytest.raises(RecipeError, match=message):
+            tuned(build_network(config), steps=0, **init)
 
 
 def adapted(dtype: torch.dtype = torch.float64, dropout: float = 0.0, **changes: Any) -> Network:
@@ -227,16 +220,13 @@ def test_joined_weights_give_what_adapters_give_and_go_back_bit_for_bit() -> Non
         assert torch.equal(losses(network, batch, Call())["vocabulary"][0], from_file)
 
 
-def test_new_adapters_change_nothing_and_all_linear_is_every_map_of_the_layers() -> None:
+def test_new_adapters_change_nothing_all_linear_is_every_map_and_dropout_goes_by_seed_and_step() -> None:
     network, batch = make(), first_batch()
     before = losses(network, batch, Call())["vocabulary"][0]
     maps = {name for name, module in network.named_modules() if isinstance(module, nn.Linear)}
     adapt(network, LoraConfig(targets=("all-linear",)))
     assert torch.equal(losses(network, batch, Call())["vocabulary"][0], before)
     assert {name for name, module in network.named_modules() if isinstance(module, AdaptedLinear)} == maps
-
-
-def test_dropout_of_adapters_is_a_function_of_seed_and_step() -> None:
     network, batch = adapted(torch.float32, dropout=0.5).train(), first_batch()
 
     def loss(step: int) -> Tensor:
@@ -271,11 +261,7 @@ def test_lora_works_on_families_with_gates_and_groups_of_heads() -> None:
 CBOW, T5 = {"architecture": "cbow", "cbow": CBOWConfig()}, {k: v for k, v in SMALL.items() if k != "max_len"}
 REFUSED: list[tuple[NetworkConfig, str | UnfreezeConfig, str]] = [
     (NETWORK, "last-3", "`init.train` last-3: the network has 2 layers; train all, or fewer"),
-    (
-        changed(NETWORK, shared_layers=True),
-        "last-3",
-        "the layers of this network share .* one level; train last-1 or all",
-    ),
+    (changed(NETWORK, shared_layers=True), "last-3", "the layers of this network share .* one level; train last-1 or"),
     (NETWORK, "head", "has no head with weights of its own; its output matrix is the embeddings"),
     (NETWORK, UnfreezeConfig("head-first"), "head-first needs a head with weights of its own"),
     (preset("t5-small", **T5), "bias", "the layers of this network .encoder-decoder. have no biases; try lora"),
@@ -285,25 +271,21 @@ REFUSED: list[tuple[NetworkConfig, str | UnfreezeConfig, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("config", "what", "message"), REFUSED)
-def test_what_a_network_does_not_have_is_refused(config: NetworkConfig, what: Any, message: str) -> None:
-    init = {"train": what} if isinstance(what, str) else {"unfreeze": what}
-    with pytest.raises(RecipeError, match=message):
-        tuned(build_network(config), steps=0, **init)
-
-
-def test_a_head_on_the_encoder_leaves_the_decoder_out() -> None:
+def test_the_last_layers_of_an_encoder_read_alone_and_of_recurrent_networks() -> None:
     """Of an encoder-decoder that is read alone, the last layer is the encoder's last."""
     network = build_network(changed(NETWORK, heads=LABELS, n_layers=2))
     trained: TrainedWeights = trained_weights(network, InitConfig("m", train="last-1"), 1.0, reads_only=True)
     starts = {name.partition(".")[0] + "." + name.split(".")[1] for name in trained.begins}
     assert starts == {"encoder.blocks", "encoder.norm", "heads.classification"}
     assert not any("blocks.0" in name for name in trained.begins)
-
-
-@pytest.mark.parametrize("architecture", ["recurrent-seq2seq", "recurrent-lm"])
-def test_the_last_layers_of_recurrent_networks(architecture: str) -> None:
-    network = build_network(changed(NETWORK, architecture=architecture, n_layers=2))
-    trained = trained_weights(network, InitConfig("m", train="last-1"), 1.0)
-    assert trained.begins and not any(".layers.0." in name or "embedding" in name for name in trained.begins)
-    assert any(".layers.1." in name for name in trained.begins)
+    for architecture in ("recurrent-seq2seq", "recurrent-lm"):
+        network = build_network(changed(NETWORK, architecture=architecture, n_layers=2))
+        trained = trained_weights(network, InitConfig("m", train="last-1"), 1.0)
+        assert trained.begins and not any(".layers.0." in name or "embedding" in name for name in trained.begins)
+        assert any(".layers.1." in name for name in trained.begins)
+    # Its encoder's two layers, then the decoder's; the bridge makes the state of the decoder's first layer
+    levels = levels_of(build_network(NetworkConfig("recurrent-seq2seq", vocab_size=11, d_model=8, n_layers=2)))
+    found = {name.rpartition(".")[0]: level for name, level in levels.of.items()}
+    sides = {f"encoder.layers.{n}": n + 1 for n in range(2)} | {f"decoder.stack.layers.{n}": n + 3 for n in range(2)}
+    above = {f"decoder.attention.score.{part}": 4 for part in ("query", "key", "weigh")} | {"decoder.join": 4}
+    assert levels.layers == 4 and found == sides | above | {"embedding": 0, "decoder.bridge": 3}
