@@ -84,7 +84,7 @@ def rates(config: MixingConfig, sizes: list[float]) -> list[float]:
     return _shares([*weights])
 
 
-def test_the_rates_are_the_formula_of_t5() -> None:
+def test_the_rates_are_the_formula_of_t5_and_an_update_has_at_most_four_slots() -> None:
     sizes = [120_000.0, 5000.0, 300.0]
     for config, expected in (
         (MixingConfig("temperature"), formula(sizes, 2.0)),
@@ -96,16 +96,18 @@ def test_the_rates_are_the_formula_of_t5() -> None:
     ):
         assert rates(config, sizes) == pytest.approx(expected)
     assert rates(MixingConfig("temperature", temperature=1e6), sizes) == pytest.approx([1 / 3] * 3, rel=1e-4)
-
-
-@pytest.mark.parametrize("members, slots", [(2, 2), (3, 3), (6, 4)])
-def test_an_update_has_a_slot_for_each_member_and_no_more_than_four(members: int, slots: int) -> None:
-    """Few: each slot is a part of its own, which costs time (two sources in updates of 4,096 tokens: a fifth)."""
+    # Each slot is a part of its own, which costs time (two sources in updates of 4,096 tokens: a fifth)
     side = Ragged([[4]] * 5000)
     make = partial(parallel, side, side, seed=1, pad_id=0, start_id=1, eos_id=2)
-    shares = Shares.constant([1.0] * members)
-    mixture = Mixture([lambda budget: make(budget=budget)] * members, lambda made: shares, budget=960, seed=1)
-    assert mixture.slots == slots and len(list(mixture.parts(0))) == slots
+    for count, slots in ((2, 2), (3, 3), (6, 4)):
+        of_equals = partial(Shares.constant, [1.0] * count)
+        mixture = Mixture([lambda n: make(budget=n)] * count, lambda _, of=of_equals: of(), budget=960, seed=1)
+        assert mixture.slots == slots and len(list(mixture.parts(0))) == slots
+    # Constant shares draw what they drew before shares could change
+    shares, uniform = np.array([3.0, 1.0, 0.5]), np.random.default_rng(0).random((50, 8))
+    before = np.searchsorted(np.cumsum(shares / shares.sum()), uniform, side="right")
+    now = (np.cumsum(Shares.constant(shares.tolist()).at(np.arange(50)), axis=1)[:, None] <= uniform[..., None]).sum(-1)
+    assert np.array_equal(now, before)
 
 
 @pytest.mark.parametrize(
@@ -169,11 +171,16 @@ def test_m16_an_epoch_has_as_many_updates_as_reading_all_sources_once_takes() ->
     assert sum(epochs for _, epochs in two.expected(two.updates_per_epoch)[:2]) < 1 < two.expected(9)[-1][1]
 
 
-def test_temperature_1_reads_every_source_in_proportion_to_its_targets() -> None:
+def test_temperature_1_is_in_proportion_to_targets_and_every_source_is_read_by_every_objective() -> None:
     batches, _, _ = made({"kind": "temperature", "temperature": 1})
     targets = [member.targets for member in batches.members]
     shares = batches.shares.at(np.arange(3))
     assert shares[0] == pytest.approx(np.array(targets) / sum(targets))
+    objectives = (ObjectiveConfig("causal", share=3.0), ObjectiveConfig("prefix"))
+    batches, _, recipe = made({"kind": "weights", "weights": [2, 1, 1]}, objectives=objectives)
+    assert len(batches.members) == 6 and len(batches) == sum(COUNTS.values())
+    assert batches.shares.at(np.arange(1))[0] == pytest.approx([0.375, 0.125, 0.1875, 0.0625, 0.1875, 0.0625])
+    assert len(mixed_sources(batches, counted_split(), recipe, 400)) == 3
 
 
 @pytest.mark.parametrize("mixing", [{}, {"kind": "proportional"}])
@@ -201,21 +208,6 @@ def test_a_mixture_that_changes_is_interpolated_and_can_be_entered_anywhere() ->
             assert torch.equal(part.batch.inputs["ids"], expected_part.batch.inputs["ids"])
 
 
-def test_constant_shares_draw_what_they_drew_before_shares_could_change() -> None:
-    shares, uniform = np.array([3.0, 1.0, 0.5]), np.random.default_rng(0).random((50, 8))
-    before = np.searchsorted(np.cumsum(shares / shares.sum()), uniform, side="right")
-    now = (np.cumsum(Shares.constant(shares.tolist()).at(np.arange(50)), axis=1)[:, None] <= uniform[..., None]).sum(-1)
-    assert np.array_equal(now, before)
-
-
-def test_every_source_is_read_by_every_objective() -> None:
-    objectives = (ObjectiveConfig("causal", share=3.0), ObjectiveConfig("prefix"))
-    batches, _, recipe = made({"kind": "weights", "weights": [2, 1, 1]}, objectives=objectives)
-    assert len(batches.members) == 6 and len(batches) == sum(COUNTS.values())
-    assert batches.shares.at(np.arange(1))[0] == pytest.approx([0.375, 0.125, 0.1875, 0.0625, 0.1875, 0.0625])
-    assert len(mixed_sources(batches, counted_split(), recipe, 400)) == 3
-
-
 def test_the_sources_of_records_that_are_held_out_are_known(tmp_path: Path) -> None:
     for name, count in (("a", 80), ("b", 40)):
         text = "".join(f"{name} {number}\n" for number in range(count))
@@ -229,9 +221,8 @@ def test_the_sources_of_records_that_are_held_out_are_known(tmp_path: Path) -> N
         assert len(part) > 20 and all(text.startswith(name[0]) for text in part["text"])
 
 
-@pytest.mark.parametrize(
-    ("mixing", "message"),
-    [
+def test_what_cannot_be_is_refused_in_one_sentence() -> None:
+    for mixing, message in (
         ({"kind": "equal", "cap": 5}, "cap` is for the kind proportional or temperature: got equal"),
         ({"temperature": 2}, "temperature` is for the kind temperature: got proportional"),
         ({"kind": "temperature", "temperature": 0}, "must be finite and above 0: got 0"),
@@ -240,19 +231,10 @@ def test_the_sources_of_records_that_are_held_out_are_known(tmp_path: Path) -> N
         ({"kind": "weights", "weights": [1, -1, 1]}, r"not negative and not all 0: got \[1.0, -1.0, 1.0\]"),
         ({"kind": "weights", "weights": [1, 1]}, "a weight for each of the 3 sources of data.train: got 2 weights"),
         ({"kind": "weights", "points": [{"at": 2, "weights": [1, 1, 1]}]}, r"`at` must lie in \[0, 1\]: got 2"),
-        (
-            {"kind": "weights", "points": [{"at": 1, "weights": [1, 1, 1]}, {"at": 0, "weights": [1, 1, 1]}]},
-            "rising order",
-        ),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_is_refused_in_one_sentence(mixing: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        made(mixing)
-
-
-def test_points_need_known_steps_and_one_source_is_not_mixed() -> None:
+        ({"kind": "weights", "points": [{"at": at, "weights": [1, 1, 1]} for at in (1, 0)]}, "rising order"),
+    ):
+        with pytest.raises(RecipeError, match=message):
+            made(mixing)
     sources = [{"memory": "a"}, {"memory": "b"}]
     points = {"kind": "weights", "points": [{"at": 0, "weights": [1, 1]}]}
     recipe: dict[str, Any] = {"task": "language-modeling", "data": {"train": sources, "mixing": points}}

@@ -30,44 +30,35 @@ from atento.config.reading.loading import load_recipe
 RECIPES = Path(__file__).parents[2] / "models"
 
 
-def test_the_committed_table_has_the_promised_parts() -> None:
+def test_the_committed_table_has_the_promised_parts_and_recipes_no_warning(tmp_path: Path) -> None:
     counts = Counter(read_table().values())
     assert counts["test-wikiann"] == 2000 and counts["valid-lener"] == counts["valid-wikiann"] == 500
     assert counts["test-lener"] > 800 and counts["test-tags"] == 1167 and counts["valid-tags"] == 1172
     assert counts["test-stories"] > counts["valid-stories"] > 100
-
-
-@pytest.mark.parametrize("name", ["encoder", "entities", "tags", "lm"])
-def test_the_recipes_read_without_a_warning(name: str) -> None:
-    assert load_recipe(RECIPES / f"atento-pt-{name}.yaml", environment={}).warnings == []
+    for name in ("encoder", "entities", "tags", "lm"):
+        assert load_recipe(RECIPES / f"atento-pt-{name}.yaml", environment={}).warnings == []
+    table = {text_hash("b"): "test-tags", text_hash("a"): "valid-lener"}
+    write_table(table, tmp_path / "table.tsv")
+    assert read_table(tmp_path / "table.tsv") == table
 
 
 # Entities ---------------------------------------------------------------------------------------------------------
 
 
-def test_both_corpora_have_one_set_of_names() -> None:
+def test_both_corpora_have_one_set_of_names_and_what_may_lack_a_tag_is_in_doubt() -> None:
     lener = "Ana B-PESSOA\nSilva I-PESSOA\n, O\n\nLei B-LEGISLACAO\n9.099 I-LEGISLACAO\n"
     first = Sentence(("Ana", "Silva", ","), ("B-PER", "I-PER", "O"))
     assert list(entities(lener.splitlines())) == [first, Sentence(("Lei", "9.099"), ("B-LAW", "I-LAW"))]
     assert list(entities(["pt:Lisboa\tB-LOC\n", "\n"])) == [Sentence(("Lisboa",), ("B-LOC",))]
-
-
-@pytest.mark.parametrize(
-    ("words", "tags", "sure"),
-    [
+    for line_words, line_tags, sure in (
         ("Ana nasceu em Lisboa", "B-PER O O B-LOC", True),
         ("Ana nasceu em 1990", "B-PER O O O", False),
         ("Em maio , Ana", "O O O B-PER", False),
         ("A Lei de Ana", "O O O B-PER", False),
         ("Rua 25 de Abril", "B-LOC I-LOC I-LOC I-LOC", True),
         ("o leitor Ana", "O O B-PER", True),
-    ],
-)
-def test_what_may_lack_a_tag_is_in_doubt(words: str, tags: str, sure: bool) -> None:
-    assert without_doubt(Sentence(tuple(words.split()), tuple(tags.split()))) is sure
-
-
-def test_training_words_are_those_of_a_text() -> None:
+    ):
+        assert without_doubt(Sentence(tuple(line_words.split()), tuple(line_tags.split()))) is sure
     words, tags = as_read(Sentence(("Em", "12/10/2018", "o", "Min.", "Melo"), ("O", "B-TIME", "O", "O", "B-PER")))
     assert words == ("Em", "12", "/", "10", "/", "2018", "o", "Min", ".", "Melo")
     assert tags == ("O", "B-TIME", "I-TIME", "I-TIME", "I-TIME", "I-TIME", "O", "O", "O", "B-PER")
@@ -97,24 +88,8 @@ TREE = """# text = Disse-lhe do livro, lho deu.
 
 def test_a_contraction_has_two_tags_and_a_mark_inside_a_word_is_a_mark() -> None:
     (sentence,) = parts_of_speech(TREE.splitlines())
-    assert [f"{word}/{tag}" for word, tag in zip(*sentence)] == [
-        "Disse/VERB",
-        "-/PUNCT",
-        "lhe/PRON",
-        "do/ADP+DET",
-        "livro/NOUN",
-        ",/PUNCT",
-        "lho/PRON",
-        "deu/VERB",
-        "./PUNCT",
-        "./PUNCT",
-        "./PUNCT",
-        "2/NUM",
-        ",/PUNCT",
-        "5/NUM",
-        "R/SYM",
-        "$/SYM",
-    ]
+    expected = "Disse/VERB -/PUNCT lhe/PRON do/ADP+DET livro/NOUN ,/PUNCT lho/PRON deu/VERB ./PUNCT ./PUNCT ./PUNCT"
+    assert " ".join(f"{word}/{tag}" for word, tag in zip(*sentence)) == f"{expected} 2/NUM ,/PUNCT 5/NUM R/SYM $/SYM"
 
 
 # Stories ----------------------------------------------------------------------------------------------------------
@@ -172,13 +147,9 @@ def test_nothing_held_out_is_in_training() -> None:
     assert not held & {text for chapter in texts["stories-train"] for text in chapter}
 
 
-def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
-    table = {text_hash("b"): "test-tags", text_hash("a"): "valid-lener"}
-    write_table(table, tmp_path / "table.tsv")
-    assert read_table(tmp_path / "table.tsv") == table
-
-
-def test_a_training_file_of_anyone_can_be_checked(tmp_path: Path) -> None:
+def test_files_of_anyone_are_checked_and_portuguese_of_pairs_comes_once_without_what_is_held_out(
+    tmp_path: Path,
+) -> None:
     table = {text_hash("Ana lê o livro."): "test-tags"}
     texts = {
         "a.conll": "ana\tO\nlê\tO\no\tO\nlivro\tO\n\nRui\tO\n",
@@ -189,9 +160,6 @@ def test_a_training_file_of_anyone_can_be_checked(tmp_path: Path) -> None:
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     assert [held_out_in(tmp_path / name, table) for name in texts] == [1, 1, 1, 0]
-
-
-def test_portuguese_of_pairs_comes_once_and_without_what_is_held_out(tmp_path: Path) -> None:
     held, free = "Esta frase é da prova.", "Esta frase pode ser lida."
     rows = f"a\t{held}\tx\nb\t{free}\tx\nc\t{free.upper()}\tx\nd\tCurta demais.\tx\n"
     (tmp_path / "train.tsv").write_text(rows, encoding="utf-8")
@@ -227,12 +195,9 @@ def test_the_command_writes_every_file(tmp_path: Path, capsys: pytest.CaptureFix
     assert "Olá.\n" in written["stories-train.txt"]
 
 
-def test_an_n_gram_model_knows_what_it_has_seen() -> None:
+def test_the_bits_of_an_n_gram_model_and_of_a_language_model() -> None:
     seen, other = b"o gato dorme " * 50, b"xyzxyzxyzxyz"
     assert bits(seen[:40], counts(seen, seen[:40]))[4] < 0.3
     orders = bits(other, counts(seen, other))
     assert orders[0] > 8 and orders[7] >= orders[0] - 1e-9
-
-
-def test_the_bits_of_a_language_model_are_those_of_its_bytes() -> None:
     assert 0.3 < model_bits("micro-world-lm", "a menina abriu a porta.\n\no gato vê a casa.\n".encode()) < 3

@@ -27,15 +27,20 @@ from atento.runs.task_heads import with_objective_heads, with_task_heads
 from atento.text import Tokenizer
 
 
+def shorter(folder: Path, **more: Any) -> tuple[ModelFiles, EncoderDecoder, NetworkConfig, Tokenizer]:
+    """A model of three positions, its network, the same with five, and the tokenizer."""
+    tokenizer = Tokenizer.from_vocabulary("word", ["a", "b", "c", "d"])
+    sizes: Any = {"vocab_size": 9, "d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1} | more
+    old = EncoderDecoder(NetworkConfig(max_len=3, tokenizer_fingerprint=tokenizer.fingerprint, **sizes))
+    start = ModelFiles(folder, {"model_type": "atento", "network": network_to_dict(old.config)}, old.state_dict())
+    return start, old, NetworkConfig(max_len=5, **sizes), tokenizer
+
+
 @pytest.mark.parametrize("longer", ["grown", "interpolated"])
 def test_b2_a_learned_table_is_made_longer_when_training_starts_from_a_shorter_one(tmp_path: Path, longer: str) -> None:
     """Grown: the old rows, then new ones. Interpolated: old ends stay ends, and the middle row is the old middle."""
     learned = PositionConfig("learned", longer=longer, shift=1)  # type: ignore[arg-type]
-    sizes: Any = {"vocab_size": 9, "d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1, "positions": learned}
-    tokenizer = Tokenizer.from_vocabulary("word", ["a", "b", "c", "d"])
-    old = EncoderDecoder(NetworkConfig(max_len=3, tokenizer_fingerprint=tokenizer.fingerprint, **sizes))
-    start = ModelFiles(tmp_path, {"model_type": "atento", "network": network_to_dict(old.config)}, old.state_dict())
-    wanted = NetworkConfig(max_len=5, **sizes)
+    start, _, wanted, tokenizer = shorter(tmp_path, positions=learned)
     config = fine_tuned(start, wanted, tokenizer)
     assert config.max_len == 5
     network = EncoderDecoder(config)
@@ -55,11 +60,7 @@ def test_b2_a_learned_table_is_made_longer_when_training_starts_from_a_shorter_o
 
 
 def test_b2_what_is_not_learned_stays_as_it_is(tmp_path: Path) -> None:
-    tokenizer = Tokenizer.from_vocabulary("word", ["a", "b", "c", "d"])
-    sizes: dict[str, Any] = {"vocab_size": 9, "d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1}
-    old = EncoderDecoder(NetworkConfig(max_len=3, tokenizer_fingerprint=tokenizer.fingerprint, **sizes))
-    start = ModelFiles(tmp_path, {"model_type": "atento", "network": network_to_dict(old.config)}, old.state_dict())
-    wanted = NetworkConfig(max_len=5, **sizes)
+    start, old, wanted, tokenizer = shorter(tmp_path)
     assert fine_tuned(start, wanted, tokenizer).max_len == 3
     assert lengthened(start, old, wanted).weights.keys() == start.weights.keys()
 
@@ -176,8 +177,7 @@ def outcome(start: ModelFiles, tokenizer: Tokenizer, task: str, changes: dict[st
     ],
 )
 def test_each_key_beside_a_model_has_an_effect_or_a_warning(tmp_path: Path, key: str, architecture: str) -> None:
-    """Never both, and never neither: `max_len` made a table longer and was said to have no effect, and a preset had
-    none in silence."""
+    """Never both, and never neither: `max_len` made a table longer and was said to have none, a preset was silent."""
     start, tokenizer = started(tmp_path, architecture)
     tokenizer.save(tmp_path)
     task = {"encoder": "classification", "decoder": "language-modeling"}[architecture]
@@ -185,11 +185,8 @@ def test_each_key_beside_a_model_has_an_effect_or_a_warning(tmp_path: Path, key:
     assert said == []
     own: dict[str, list[object]] = {
         "network.preset": [{"encoder": "bert-tiny", "decoder": "gpt1"}[architecture]],
-        "network.heads": [
-            [{"kind": "classification", "hidden": True}],
-            [{"kind": "next-sentence"}],
-            [{"kind": "tagging"}],
-        ],
+        "network.heads": [[{"kind": "classification", "hidden": True}]]
+        + [[{"kind": kind}] for kind in ("next-sentence", "tagging")],
     }
     tried = refused = 0
     for value in own.get(key) or values_of(type_at(key, "key")):
@@ -207,9 +204,8 @@ def test_each_key_beside_a_model_has_an_effect_or_a_warning(tmp_path: Path, key:
     assert tried or refused
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "way"),
-    [
+def test_a_head_of_other_labels_begins_again() -> None:
+    for before, after, way in (
         (("NEG", "POS"), ("neg", "pos"), "data with 'NEG' for 'neg', 'POS' for 'pos' keep it"),
         (("NEG", "POS"), ("0", "1"), "data with 'NEG' for '0', 'POS' for '1' keep it"),
         (("LABEL_0", "LABEL_1"), ("0", "1"), "data with 'LABEL_0' for '0', 'LABEL_1' for '1' keep it"),
@@ -217,18 +213,20 @@ def test_each_key_beside_a_model_has_an_effect_or_a_warning(tmp_path: Path, key:
         (("neg", "pos"), ("neg", "new", "pos"), "data with its labels alone keep it"),
         (("neg", "pos"), ("neg", "pos"), None),
         ((), ("neg", "pos"), None),
-    ],
-)
-def test_a_head_of_other_labels_begins_again(before: tuple[str, ...], after: tuple[str, ...], way: str | None) -> None:
-    recipe = {"task": "classification", "data": {"train": {"file": "a.tsv", "text": 0, "label": 1}}, "init": "model"}
-    heads = ((HeadConfig("classification", labels),) if labels else () for labels in (before, after))
-    was, now = (NetworkConfig("encoder", heads=own) for own in heads)
-    said = list(changed_heads(load_recipe(recipe, environment={}).recipe, was, now))
-    if way is None:
-        assert said == []
-    else:
-        assert said[0].startswith(f"the labels of the data are {', '.join(map(repr, after))}, those of the classif")
-        assert said[0].endswith(f"its output begins with random weights; {way}")
+    ):
+        recipe = {
+            "task": "classification",
+            "data": {"train": {"file": "a.tsv", "text": 0, "label": 1}},
+            "init": "model",
+        }
+        heads = ((HeadConfig("classification", labels),) if labels else () for labels in (before, after))
+        was, now = (NetworkConfig("encoder", heads=own) for own in heads)
+        said = list(changed_heads(load_recipe(recipe, environment={}).recipe, was, now))
+        if way is None:
+            assert said == []
+        else:
+            assert said[0].startswith(f"the labels of the data are {', '.join(map(repr, after))}, those of the classif")
+            assert said[0].endswith(f"its output begins with random weights; {way}")
 
 
 @pytest.mark.parametrize(("rate", "heads"), [(None, 0.3), (0.0, 0.0), (0.2, 0.2)])

@@ -23,12 +23,24 @@ from atento.notes import (
 )
 
 
-def test_names_are_the_listings_even_after_the_checks_were_imported():
+def test_names_are_the_listings_and_attention_is_the_same_call_k1_k2() -> None:
     """A check module of the same name must not hide a listing."""
     import atento.notes
 
     assert atento.notes.attention is attention
     assert atento.notes.self_attention is self_attention
+    q, k, v = torch.randn(4, 6), torch.randn(7, 6), torch.randn(7, 3)
+    context, weights = attention(q, k, v)
+    torch.testing.assert_close(context, weights @ v)
+    assert context.shape == (4, 3) and weights.shape == (4, 7)
+    x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    output, weights = self_attention(x, x, x)
+    assert output.dtype == weights.dtype == torch.float64
+    output.sum().backward()
+    assert x.grad is not None and (x.grad != 0).any()
+    x = torch.randn(1, 3, 4)
+    with pytest.raises(TypeError, match="a mask must be boolean"):
+        self_attention(x, x, x, mask=torch.zeros(3, 3))
 
 
 # K1, K2 --------------------------------------------------------------------------------------------------------------
@@ -56,27 +68,6 @@ def test_self_attention_masks():
     assert (weights[0, :, 2] == 0).all() and (weights[0, :, :2] > 0).all()
     assert (output[1] == 0).all() and (weights[1] == 0).all()
     torch.testing.assert_close(output, self_attention(x, x, x, mask=padding(real))[0])
-
-
-def test_self_attention_refuses_a_float_mask():
-    x = torch.randn(1, 3, 4)
-    with pytest.raises(TypeError, match="a mask must be boolean"):
-        self_attention(x, x, x, mask=torch.zeros(3, 3))
-
-
-def test_self_attention_keeps_dtype_and_gradient():
-    x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
-    output, weights = self_attention(x, x, x)
-    assert output.dtype == weights.dtype == torch.float64
-    output.sum().backward()
-    assert x.grad is not None and (x.grad != 0).any()
-
-
-def test_attention_is_the_same_call_k2():
-    q, k, v = torch.randn(4, 6), torch.randn(7, 6), torch.randn(7, 3)
-    context, weights = attention(q, k, v)
-    torch.testing.assert_close(context, weights @ v)
-    assert context.shape == (4, 3) and weights.shape == (4, 7)
 
 
 # K4 ------------------------------------------------------------------------------------------------------------------
@@ -129,14 +120,11 @@ class TwoSteps:
         return torch.tensor([AFTER[int(t)] for t in token[:, 0]]).unsqueeze(1), hidden, cell
 
 
-def test_beam_search_normalises_scores_k4():
+def test_beam_search_normalises_scores_stops_and_drops_eos_k4() -> None:
     """Spec error 39: with raw scores "a c" or "a" would win (1 + 5 against 1.5 + 2); by probability "b" does."""
     assert beam_search(TwoSteps(), torch.tensor([7, 8]), beam_width=3, max_len=4, length_penalty=0.0) == [3]
     assert beam_search(TwoSteps(), torch.tensor([[7, 8], [5, 6]]), 3, 4) == [[3], [3]]
-
-
-def test_beam_search_stops_and_drops_eos():
-    """The limit counts EOS; nothing is written after the end."""
+    # The limit counts EOS; nothing is written after the end
     assert beam_search(TwoSteps(), torch.tensor([7]), beam_width=1, max_len=1) == [3]
     assert beam_search(TwoSteps(), torch.tensor([7])) == [3]
 
@@ -180,9 +168,8 @@ def test_searches_take_a_network_of_the_library():
     from atento.decoding import Beam, Greedy, generate
 
     torch.manual_seed(3)
-    network = EncoderDecoder(
-        NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=1, output=OutputConfig(tied=False))
-    ).eval()
+    sizes = {"vocab_size": 13, "d_model": 8, "d_ff": 16, "n_heads": 2, "n_layers": 1}
+    network = EncoderDecoder(NetworkConfig(**sizes, output=OutputConfig(tied=False))).eval()
     source = torch.randint(4, 13, (3, 5))
     greedy = [one[0].ids for one in generate(network, source, Greedy(), max_new_tokens=6)]
     assert greedy_decoding(network, source, 6) == greedy
@@ -211,23 +198,17 @@ REFERENCES = [[["this", "is", "a", "test"], ["this", "is", "a", "trial"]], [["an
 CANDIDATES = [["this", "is", "a", "test"], ["another", "test", "sentence"]]
 
 
-def test_bleu_of_the_notes_pair_k5():
+def test_bleu_of_the_notes_pair_by_hand_and_its_messages_k5() -> None:
     """Spec section 3, to the last digit."""
     assert sentence_bleu(REFERENCES[0], CANDIDATES[0]) == 1.0
     assert sentence_bleu(REFERENCES[1], CANDIDATES[1]) == pytest.approx(1.2213386697554703e-77, rel=1e-12)
     assert corpus_bleu(REFERENCES, CANDIDATES) == pytest.approx(0.8408964152537145, rel=1e-14)
-
-
-def test_bleu_by_hand():
-    """p1 = 2/3 of three words, p2 = 1/2; two words fewer than the reference."""
+    # p1 = 2/3 of three words, p2 = 1/2; two words fewer than the reference
     value = sentence_bleu([["a", "b", "c", "d", "e"]], ["a", "b", "x"], weights=(0.5, 0.5))
     assert value == pytest.approx(math.exp(1 - 5 / 3) * math.sqrt(2 / 3 * 1 / 2))
     assert sentence_bleu([["a"]], ["b"]) == 0.0
     assert sentence_bleu([["a"]], []) == 0.0
     assert corpus_bleu([], []) == 0.0
-
-
-def test_bleu_messages():
     for bleu, references, hypothesis, said in (
         (sentence_bleu, ["this is a test"], ["this"], "sentence 1 must be tokenised"),
         (sentence_bleu, [["this"]], "this", "sentence 1 must be tokenised"),

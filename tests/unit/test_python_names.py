@@ -62,12 +62,6 @@ assert Model is atento.Model and callable(load) and callable(train) and callable
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("wrong", [3, None, ["runs/x"]])
-def test_load_says_what_it_takes(wrong: object) -> None:
-    with pytest.raises(UsageError, match="`model` must be a folder, a file or a hub name: got"):
-        atento.load(wrong)  # type: ignore[arg-type]
-
-
 def test_wrong_arguments_are_sentences(model: Model) -> None:
     """Each was a raw error of Python's or PyTorch's."""
     pairs = [("a", "b")]
@@ -99,6 +93,9 @@ def test_wrong_arguments_are_sentences(model: Model) -> None:
     for said, call in calls.items():
         with pytest.raises(UsageError, match=re.escape(said)):
             call()
+    for wrong in (3, None, ["runs/x"]):
+        with pytest.raises(UsageError, match="`model` must be a folder, a file or a hub name: got"):
+            atento.load(wrong)  # type: ignore[arg-type]
 
 
 def test_numbers_and_arrays_of_numpy_are_those_of_python(model: Model) -> None:
@@ -116,14 +113,11 @@ def test_numbers_and_arrays_of_numpy_are_those_of_python(model: Model) -> None:
     assert texts_and_pairs(zip(["a", "b"], ["c", "d"])) == (["a", "b"], ["c", "d"])
 
 
-def test_a_tokenizer_passes_to_another_process(model: Model) -> None:
+def test_a_tokenizer_passes_to_another_process_and_methods_take_their_text_by_name(model: Model) -> None:
     """`datasets.map` with several processes and the workers of a `DataLoader` pickle it."""
     tokenizer = pickle.loads(pickle.dumps(model.tokenizer))
     assert tokenizer.encode("I see.") == model.tokenizer.encode("I see.")
     assert tokenizer.decode([300, 5]) == model.tokenizer.decode([300, 5])
-
-
-def test_the_methods_take_their_text_by_name_and_tell_what_they_do(model: Model) -> None:
     assert model.translate(text="I see.") == model.translate("I see.") == model.translate(["I see."])[0]
     assert model.translate(one for one in ["I see.", ""]) == [model.translate("I see."), ""]  # type: ignore
     with pytest.raises(TypeError, match=r"translate\(\) missing 1 required positional argument: 'text'"):
@@ -154,7 +148,7 @@ def test_a_model_moves_and_changes_its_precision(model: Model) -> None:
     assert model.device.type == "cpu" and model.precision == "float32"
 
 
-def test_attention_of_a_summary_that_the_model_writes(model: Model) -> None:
+def test_attention_of_a_summary_and_sentences_that_are_split(model: Model) -> None:
     """`attend` without a target asked every model for a translation, which a summariser refuses."""
     summariser = Model(model.network, model.tokenizer, model.config | {"task": "summarization"}, None)
     text = PAIRS[0].source
@@ -162,9 +156,6 @@ def test_attention_of_a_summary_that_the_model_writes(model: Model) -> None:
     assert record.title == f"{text} → {summariser.summarize(text)}" and set(record.kinds) >= {"cross"}
     outputs, trace = summariser.traced(text)
     assert [one.text for one in outputs] == [summariser.summarize(text)] and len(trace.runs) == 1
-
-
-def test_sentences_are_split_as_the_flag_does(model: Model) -> None:
     one, two = PAIRS[0].source, PAIRS[1].source
     both = " ".join(model.translate([one, two]))
     assert model.translate(f"{one} {two}", split_sentences=True) == both
@@ -195,7 +186,7 @@ def test_an_option_that_is_true_or_false_takes_nothing_else(model: Model) -> Non
         load_recipe({"task": "translation", "data": {"train": {"file": "a.tsv"}, "skip_bad": "no"}})
 
 
-def test_reprs_are_one_short_line(model: Model) -> None:
+def test_reprs_are_one_short_line_and_tables_are_escaped(model: Model) -> None:
     """Python: reprs of 300 characters, or none at all (`Tokenizer`, `TokenScores`)."""
     trace = Trace()
     written = generate(model.network, torch.tensor([[5, 6, 7]]), Beam(4), max_new_tokens=20, trace=trace)[0][0]
@@ -223,9 +214,6 @@ def test_reprs_are_one_short_line(model: Model) -> None:
     for text, begin in shown.items():
         assert text.startswith(begin) and "\n" not in text and len(text) <= 100, text
     assert len(repr(paired_test("bleu", many, many, many, samples=10))) < 160
-
-
-def test_tables_of_scores_and_runs_are_escaped() -> None:
     score = bleu(["a b c d"], ["a b c d"])
     table = type(score)("<b>", 12.345, {"<i>": 1.0}, "a<script>&", [[1.0]], sum)._repr_html_()
     assert "<script>" not in table and "<i>" not in table and "&lt;script&gt;&amp;" in table and "12.35" in table

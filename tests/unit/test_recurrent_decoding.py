@@ -7,8 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from atento.config.sections.network import NetworkConfig, changed
-from atento.config.sections.network_parts import SpecialIds
 from atento.config.sections.recurrent import CellName, RecurrentConfig, ScoreName
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Batch, Part
@@ -18,19 +16,8 @@ from atento.networks.build import build_network
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.training.step import Updater
+from test_recurrent import CONFIG, LM_CONFIG, REAL, SOURCE, shaken
 
-CONFIG = NetworkConfig(
-    architecture="recurrent-seq2seq",
-    vocab_size=13,
-    d_model=6,
-    n_heads=1,
-    n_layers=2,
-    dropout=0.0,
-    ids=SpecialIds(pad=0),
-)
-LM_CONFIG = changed(CONFIG, architecture="recurrent-lm", output={"tied": False})
-SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [0, 0, 7, 4, 3]])
-REAL = SOURCE > 0
 FORMS = [
     RecurrentConfig("lstm", attention="none"),
     RecurrentConfig("gru", attention="none", bidirectional=False),
@@ -39,15 +26,6 @@ FORMS = [
     RecurrentConfig("gru", attention="bilinear"),
     RecurrentConfig("lstm", attention="dot", input_feeding=True),
 ]
-
-
-@torch.no_grad()
-def shaken(network: Any, seed: int = 0, size: float = 0.6) -> Any:
-    """All weights random, biases too, in float64."""
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in network.double().eval().parameters():
-        parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * size)
-    return network
 
 
 STRATEGIES: list[Greedy | Beam] = [Greedy(), Beam(3, 1.0, 3), Beam(4, 0.0, 2, "shrinking")]

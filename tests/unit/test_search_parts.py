@@ -48,14 +48,18 @@ def plain(trials: Any) -> list[dict[str, Any]]:
     return [{key: node.bare() for key, node in values.items()} for values in trials]
 
 
-def test_a_grid_is_every_combination_in_order() -> None:
+def test_a_grid_is_every_combination_and_random_trials_a_function_of_seed_and_number() -> None:
     space = read_space({"network.n_layers": [1, 2], "training.label_smoothing": {"low": 0, "high": 0.3, "step": 0.1}})
     layers_and_smoothing = [tuple(values.values()) for values in plain(grid(space))]
     assert layers_and_smoothing == [(n, p) for n in (1, 2) for p in (0.0, 0.1, 0.2, 0.3)] and size(space) == 8
     assert plain(trials_of("grid", space, 3, 1)) == plain(islice(grid(space), 3))
-
-
-def test_random_trials_are_a_function_of_seed_and_number() -> None:
+    # Until it is used up a finite space is drawn without repetition
+    space = read_space({"network.n_layers": [1, 2], "network.dropout": [0, 0.1, 0.3]})
+    trials = trials_of("random", space, 50, 1)
+    assert sorted(map(str, plain(trials))) == sorted(map(str, plain(grid(space))))
+    # Integers of a logarithmic range reach both ends
+    space = read_space({"training.warmup": {"low": 1, "high": 8, "log": True}})
+    assert {values["training.warmup"] for values in plain(islice(drawn(space, 3), 8))} == set(range(1, 9))
     space = read_space(MIXED)
     first = plain(trials_of("random", space, 40, 7))
     assert first == plain(trials_of("random", space, 40, 7)) and first[:10] == plain(trials_of("halving", space, 10, 7))
@@ -75,20 +79,8 @@ def test_random_values_keep_to_their_ranges_and_cover_them() -> None:
     assert {values["network.dropout"] for values in trials} == {0, 0.1, 0.3}
 
 
-def test_a_finite_space_is_drawn_without_repetition_until_it_is_used_up() -> None:
-    space = read_space({"network.n_layers": [1, 2], "network.dropout": [0, 0.1, 0.3]})
-    trials = trials_of("random", space, 50, 1)
-    assert sorted(map(str, plain(trials))) == sorted(map(str, plain(grid(space))))
-
-
-def test_integers_of_a_logarithmic_range_reach_both_ends() -> None:
-    space = read_space({"training.warmup": {"low": 1, "high": 8, "log": True}})
-    assert {values["training.warmup"] for values in plain(islice(drawn(space, 3), 8))} == set(range(1, 9))
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
+def test_wrong_spaces_grids_and_trials_are_refused(tmp_path: Path) -> None:
+    for text, message in (
         ("", "space.yaml:1:1: the space is empty"),
         ("- 1\n", "space.yaml:1:1: a space is a mapping of recipe keys: got a list of 1"),
         ("\ntraining.stepz: [1]\n", "space.yaml:2:1: unknown key 'stepz' in training; did you mean 'steps'?"),
@@ -107,17 +99,12 @@ def test_integers_of_a_logarithmic_range_reach_both_ends() -> None:
         ("metrics: [[bleu]]\n", "metrics cannot be searched: scores of different metrics cannot be compared"),
         ("data.valid.0.count: [1]\n", "scores on different validation data cannot be compared"),
         ("network: [gpt2]\nnetwork.dropout: [0]\n", "space.yaml:2:1: network.dropout is part of network"),
-    ],
-)
-def test_a_wrong_space_is_refused_with_its_place(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "space.yaml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(RecipeError) as refusal:
-        read_space(path)
-    assert str(tmp_path) in str(refusal.value) and message in str(refusal.value)
-
-
-def test_grid_and_trials_are_checked() -> None:
+    ):
+        path = tmp_path / "space.yaml"
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(RecipeError) as refusal:
+            read_space(path)
+        assert str(tmp_path) in str(refusal.value) and message in str(refusal.value)
     with pytest.raises(RecipeError, match=r"space: training.learning_rate is a range without `step`"):
         trials_of("grid", read_space(RATE), 3, 1)
     with pytest.raises(RecipeError, match="has 1,000,000 values, and strategy grid takes at most 100,000"):

@@ -141,11 +141,18 @@ def test_a_shared_model_shows_nobody_another_threads_text(tokenizer: Tokenizer, 
         same(found, [one] * ROUNDS)
 
 
-def test_threads_get_the_same_step_function_of_a_model(tokenizer: Tokenizer) -> None:
+def test_threads_get_the_same_step_function_and_generate_takes_a_network_a_model_or_steps(tokenizer: Tokenizer) -> None:
     for _ in range(3):
         model = model_of(tokenizer, "decoder")
         made = in_threads(lambda _: model.step_function())  # noqa: B023
         assert len({id(one) for one in made}) == 1
+    model, ids = model_of(tokenizer, "decoder"), torch.tensor([[5, 6, 7]])
+    network: Any = model.network
+    each = [network, model, PlainStepFunction(network), model.step_function()]
+    written = [generate(one, ids, Greedy(), max_new_tokens=5)[0][0].ids for one in each]
+    assert written == [written[0]] * 4
+    with pytest.raises(TypeError, match="`network` must be a network, or have `begin` and `step`: got Encoder"):
+        generate(build_network(replace(SMALL, architecture="encoder")), ids, Greedy(), max_new_tokens=5)  # type: ignore[arg-type]
 
 
 def check_shared(network: Any, shared: Any, device: str) -> None:
@@ -195,7 +202,7 @@ def test_threads_share_captured_steps(architecture: str) -> None:
     check_shared(network, step_function(network, kind="graphs"), "cuda")
 
 
-def test_one_door_to_step_functions() -> None:
+def test_one_door_to_step_functions_says_why_it_stays_shut() -> None:
     networks = {name: build_network(config) for name, config in FAMILIES.items()}
     assert isinstance(step_function(networks["decoder"]), FastStepFunction)
     assert isinstance(step_function(networks["decoder"], kind="plain"), PlainStepFunction)
@@ -210,19 +217,6 @@ def test_one_door_to_step_functions() -> None:
     assert step_function(networks["decoder"], device="cpu").network is networks["decoder"]
     half = build_network(FAMILIES["decoder"]).to(torch.bfloat16)
     assert isinstance(made := step_function(half), FastStepFunction) and made.precision == "bfloat16"
-
-
-def test_generate_takes_a_network_a_model_and_a_step_function(tokenizer: Tokenizer) -> None:
-    model, ids = model_of(tokenizer, "decoder"), torch.tensor([[5, 6, 7]])
-    network: Any = model.network
-    each = [network, model, PlainStepFunction(network), model.step_function()]
-    written = [generate(one, ids, Greedy(), max_new_tokens=5)[0][0].ids for one in each]
-    assert written == [written[0]] * 4
-    with pytest.raises(TypeError, match="`network` must be a network, or have `begin` and `step`: got Encoder"):
-        generate(build_network(replace(SMALL, architecture="encoder")), ids, Greedy(), max_new_tokens=5)  # type: ignore[arg-type]
-
-
-def test_the_door_says_why_it_stays_shut() -> None:
     recurrent, decoder = build_network(FAMILIES["recurrent-lm"]), build_network(FAMILIES["decoder"])
     options: dict[str, Any]
     for network, options, said in (

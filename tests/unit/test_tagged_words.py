@@ -89,12 +89,13 @@ def test_d4_the_tag_of_each_word_stands_at_its_first_token(kind: str) -> None:
     assert made.objective.sizes(made.stores.first).tolist() == [len(words) for words in SENTENCES]
 
 
-def test_long_sentences_are_cut_in_training_with_one_warning_that_counts() -> None:
+def test_long_sentences_are_cut_with_one_warning_and_a_network_of_words_reads_one_id_a_word() -> None:
     said: list[str] = []
     tokenizer = tokenizer_of("character")
     batch = batches(tokenizer, 22, said).batch(np.arange(3))
     assert batch.inputs["ids"].shape[1] == 22
-    firsts = [[position for position, _ in _starts(tokenizer, words)] for words in SENTENCES]
+    indices = [tokenizer.encode_words(words).word_ids for words in SENTENCES]
+    firsts = [[index.index(word) for word in range(len(words))] for index, words in zip(indices, SENTENCES)]
     counts = [sum(start < 20 for start in starts) for starts in firsts]
     assert (batch.labels["tagging"] >= 0).sum(dim=1).tolist() == counts
     lost = sum(map(len, SENTENCES)) - sum(counts)
@@ -102,11 +103,11 @@ def test_long_sentences_are_cut_in_training_with_one_warning_that_counts() -> No
     assert said == [f"{cut}; {lost} words left out"]
     with pytest.raises(DataError, match=r"`data\.max_len` must leave room for a token between the special ones: got 2"):
         batches(tokenizer, 2)
-
-
-def _starts(tokenizer: Tokenizer, words: tuple[str, ...]) -> list[tuple[int, int]]:
-    index = tokenizer.encode_words(words).word_ids
-    return [(index.index(word), word) for word in range(len(words))]
+    tokenizer = tokenizer_of("word")
+    config = NetworkConfig("elmo", vocab_size=tokenizer.vocab_size, d_model=8, n_layers=1)
+    (pieces,) = encode_sentences(tokenizer, config, [("Ana", "\u2581", "nunca-visto")])
+    assert pieces.starts == [0, 1, 2] and pieces.words == ["Ana", "\ufffd", "nunca-visto"]
+    assert pieces.ids == [tokenizer.token_id("Ana"), tokenizer.unk_id, tokenizer.unk_id]
 
 
 def test_a_word_that_the_tokenizer_drops_is_read_as_the_unknown_token() -> None:
@@ -184,7 +185,7 @@ def model_that_says(tags: dict[str, str], labels: tuple[str, ...] = LABELS) -> M
     return Model(network, tokenizer, {"task": "tagging", "template": "bos-eos"}, None)
 
 
-def test_entities_are_characters_of_the_given_text() -> None:
+def test_entities_are_characters_of_the_given_text_or_of_words_and_tags_are_legal() -> None:
     names = {"Ines": "B-PER", "de": "I-PER", "Castro": "I-PER", "Évora": "B-LOC", "Açores": "I-LOC", "mora": "O"}
     model = model_that_says(names)
     text = "😀  (Ines de  Castro) mora\tem E\u0301vora, Açores!"
@@ -198,17 +199,11 @@ def test_entities_are_characters_of_the_given_text() -> None:
     person = [word.probability for word in words if word.label.endswith("PER")]
     assert found[0].probability == pytest.approx(np.prod(person)) and min(person) > 0.99
     assert model.tag([text, "", "nada"]) == [found, [], []]
-
-
-def test_words_are_taken_as_they_are() -> None:
     model = model_that_says({"Porto": "B-LOC", "Alegre": "I-LOC"})
-    (found,) = model.tag(words=["em", "Porto", "Alegre"])
-    assert (found.label, found.text, found.start, found.end) == ("LOC", "Porto Alegre", 3, 15)
+    (one,) = model.tag(words=["em", "Porto", "Alegre"])
+    assert (one.label, one.text, one.start, one.end) == ("LOC", "Porto Alegre", 3, 15)
     assert [len(found) for found in model.tag(words=[["Porto"], ["d'água", "x"], []])] == [1, 0, 0]
     assert model.tag(words=[]) == []
-
-
-def test_plain_tags_give_one_entity_a_word() -> None:
     model = model_that_says({"o": "DET", "gato": "NOUN", "Porto": "NOUN"}, ("DET", "NOUN", "O"))
     found = model.tag("o gato Porto .")
     right = [("DET", "o"), ("NOUN", "gato"), ("NOUN", "Porto"), ("O", ".")]
@@ -216,9 +211,6 @@ def test_plain_tags_give_one_entity_a_word() -> None:
     assert found == model.tag_words("o gato Porto .") and isinstance(found[0], Entity)
     with pytest.raises(UsageError, match=r"`constrained` has no effect on plain tags: the labels are DET, NOUN"):
         model.tag("o gato", constrained=True)
-
-
-def test_constrained_tags_are_legal() -> None:
     model = model_that_says({"Porto": "I-LOC", "mora": "O"})
 
     def labels(**options: bool) -> list[str]:
@@ -250,11 +242,3 @@ def test_what_is_refused() -> None:
     said = "trained for embedding and has no tagging head: fine-tune it by a recipe with `task: tagging` and `init"
     with pytest.raises(CapabilityError, match=said):
         bare.tag("a")
-
-
-def test_a_network_of_words_reads_one_id_a_word() -> None:
-    tokenizer = tokenizer_of("word")
-    config = NetworkConfig("elmo", vocab_size=tokenizer.vocab_size, d_model=8, n_layers=1)
-    (pieces,) = encode_sentences(tokenizer, config, [("Ana", "\u2581", "nunca-visto")])
-    assert pieces.starts == [0, 1, 2] and pieces.words == ["Ana", "\ufffd", "nunca-visto"]
-    assert pieces.ids == [tokenizer.token_id("Ana"), tokenizer.unk_id, tokenizer.unk_id]

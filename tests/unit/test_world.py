@@ -57,7 +57,7 @@ def others() -> dict[str, list[Pair]]:
     return {split: write(split, count, seed=2) for split, count in zip(SPLITS[1:], (600, 1500, 2500))}
 
 
-def test_the_notes_sentences_and_their_translations() -> None:
+def test_the_notes_sentences_begin_train_from_100_on_and_are_never_valid() -> None:
     """Spec rows L2, L3, L6, L7."""
     assert [(pair.source, pair.target) for pair in notes_sentences()] == [
         ("I love NLP", "Eu amo PLN"),
@@ -70,37 +70,36 @@ def test_the_notes_sentences_and_their_translations() -> None:
     how = notes_sentences()[-1]
     assert how.alignment == ((0, 0), (1, 2), (2, 1), (3, 3))
     assert how.source_tags == ("ADV", "AUX", "PRON", "PUNCT")
-
-
-def test_train_begins_with_the_notes_sentences_from_100_on() -> None:
     assert write("train", 100)[:6] == notes_sentences()
     assert len(write("train", 100)) == 100
     assert write("train", 99)[:6] != notes_sentences()
-
-
-def test_the_notes_sentences_are_never_valid() -> None:
     notes = {_plain(pair) for pair in notes_sentences()}
     assert not notes & {_plain(pair) for pair in write("valid", 800)}
 
 
-def test_train_and_valid_never_meet_whatever_the_seed(train: list[Pair], others: dict[str, list[Pair]]) -> None:
+def test_train_and_valid_never_meet_nor_bring_a_held_out_pair_together(
+    train: list[Pair], others: dict[str, list[Pair]]
+) -> None:
     first = {_plain(pair) for pair in train} | {_plain(pair) for pair in write("train", 2000, seed=9)}
     second = {_plain(pair) for pair in others["valid"]} | {_plain(pair) for pair in write("valid", 400, seed=9)}
     assert not first & second
-    assert not (first | second) & {_plain(pair) for pair in others["combinations"]}
-    assert not (first | second) & {_plain(pair) for pair in others["structures"]}
-
-
-def test_train_and_valid_never_bring_a_held_out_pair_together(train: list[Pair], others: dict[str, list[Pair]]) -> None:
+    for split in ("combinations", "structures"):
+        assert not (first | second) & {_plain(pair) for pair in others[split]}
     checked = 0
     for pair in [*train, *others["valid"], *others["structures"]]:
         for adjective, noun in _attributes(pair) + _predicates(pair):
             assert not held_out(ADJECTIVE[adjective], NOUN[noun]), pair.source
             checked += 1
     assert checked > 10_000
+    translation: dict[str, str] = {}
+    for pair in [*train, *(p for split in others.values() for p in split), *write("train", 3000, seed=8)]:
+        target = pair.target.rstrip(".!?").lower()
+        assert translation.setdefault(_plain(pair), target) == target
 
 
-def test_every_sentence_of_combinations_has_a_held_out_pair(others: dict[str, list[Pair]]) -> None:
+def test_every_sentence_of_combinations_has_a_held_out_pair_of_words_well_known_from_train(
+    others: dict[str, list[Pair]], train: list[Pair]
+) -> None:
     attributes = 0
     comparatives = {a.comparative.removeprefix("more "): a for a in lexicon.ADJECTIVES if a.comparative}
     for pair in others["combinations"]:
@@ -111,11 +110,6 @@ def test_every_sentence_of_combinations_has_a_held_out_pair(others: dict[str, li
         nouns = [NOUN[word] for word in pair.source_words if word in NOUN]
         assert any(a is not None and held_out(a, n) for a in said for n in nouns), pair.source
     assert attributes > len(others["combinations"]) / 2
-
-
-def test_every_word_of_a_held_out_pair_is_well_known_from_train(
-    train: list[Pair], others: dict[str, list[Pair]]
-) -> None:
     known = Counter(word for pair in train for word in pair.source_words)
     for pair in others["combinations"]:
         for adjective, noun in _attributes(pair):
@@ -156,13 +150,6 @@ def test_sentences_are_unique_and_short(split: str) -> None:
         assert sum(4 <= length <= 14 for length in lengths) > 0.93 * len(lengths)
 
 
-def test_an_english_sentence_has_one_translation(train: list[Pair], others: dict[str, list[Pair]]) -> None:
-    translation: dict[str, str] = {}
-    for pair in [*train, *(p for split in others.values() for p in split), *write("train", 3000, seed=8)]:
-        target = pair.target.rstrip(".!?").lower()
-        assert translation.setdefault(_plain(pair), target) == target
-
-
 @pytest.mark.parametrize("count", [20_000, pytest.param(40_000, marks=pytest.mark.slow)])
 def test_train_gives_that_many_sentences(train: list[Pair], count: int) -> None:
     pairs = train if count == len(train) else write("train", count)
@@ -180,19 +167,25 @@ def test_no_word_is_rare_in_train(train: list[Pair]) -> None:
         assert sum(counts[form] for form in forms) >= 20, verb.english
 
 
-def test_a_shorter_list_begins_a_longer_one() -> None:
+def test_a_shorter_list_begins_a_longer_one_seeds_differ_and_errors_name_the_split() -> None:
     assert write("train", 300)[:120] == write("train", 120)
     assert write("combinations", 60, seed=5)[:10] == write("combinations", 10, seed=5)
+    assert write("train", 50, seed=1) != write("train", 50, seed=2)
+    with pytest.raises(UsageError, match=r"got 'combination'; did you mean 'combinations'\? Known: combinations, "):
+        write("combination", 5)
+    with pytest.raises(UsageError, match="`count` must be 0 or more: got -1"):
+        write("train", -1)
+    assert write("valid", 0) == []
+    supply = [("how are you", notes_sentences()[5]), ("i love nlp", notes_sentences()[0]), None]
+    turn = iter(range(10**6))
+    with pytest.raises(UsageError, match="split 'toy' is too small: asked for 3 different sentences, found 2"):
+        collect(lambda: supply[next(turn) % 3], 3, "split 'toy'", [])
 
 
 @given(seed=st.integers(0, 2**40), split=st.sampled_from(SPLITS))
 @settings(max_examples=15)
 def test_the_same_arguments_give_the_same_pairs(seed: int, split: str) -> None:
     assert write(split, 5, seed) == write(split, 5, seed)
-
-
-def test_seeds_differ() -> None:
-    assert write("train", 50, seed=1) != write("train", 50, seed=2)
 
 
 _PRINT = """
@@ -211,18 +204,3 @@ def test_another_process_with_another_hash_seed_writes_the_same() -> None:
         own = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"}
         done = subprocess.run([sys.executable, "-c", _PRINT], env=own, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout.strip()) == (0, here), done.stderr
-
-
-def test_errors_name_the_split_the_counts_and_the_nearest_name() -> None:
-    with pytest.raises(UsageError, match=r"got 'combination'; did you mean 'combinations'\? Known: combinations, "):
-        write("combination", 5)
-    with pytest.raises(UsageError, match="`count` must be 0 or more: got -1"):
-        write("train", -1)
-    assert write("valid", 0) == []
-
-
-def test_a_language_that_is_too_small_says_how_many_it_has() -> None:
-    supply = [("how are you", notes_sentences()[5]), ("i love nlp", notes_sentences()[0]), None]
-    turn = iter(range(10**6))
-    with pytest.raises(UsageError, match="split 'toy' is too small: asked for 3 different sentences, found 2"):
-        collect(lambda: supply[next(turn) % 3], 3, "split 'toy'", [])

@@ -63,7 +63,7 @@ def _verbs(pair: Any) -> list[str]:
     return [word.lower() for word, tag in zip(pair.target_words, pair.target_tags) if tag in ("VERB", "AUX")]
 
 
-def test_tense_is_that_of_the_verb_forms() -> None:
+def test_tense_and_number_are_those_of_the_verb_forms() -> None:
     examples = _simple("tense", 600)
     assert len(examples) > 100
     for example, pair in examples:
@@ -71,9 +71,6 @@ def test_tense_is_that_of_the_verb_forms() -> None:
         by_form = {"future"} if first in GOING and others and others[0] in INFINITIVES else TENSES[first]
         assert example["label"] in by_form, pair.target
         assert len(by_form) == 1 or first in ("ri", "sorri"), pair.target  # ele ri; eu ri
-
-
-def test_number_is_that_of_the_verb_forms() -> None:
     examples = _simple("number", 500)
     assert len(examples) > 100
     for example, pair in examples:
@@ -107,7 +104,7 @@ def test_a_question_is_what_ends_with_a_question_mark(language: str) -> None:
         assert {example["text"].split()[0] for example in examples if example["label"] == "question"} <= asks
 
 
-def test_classes_are_equally_frequent_and_a_shorter_list_begins_a_longer_one() -> None:
+def test_classes_are_equally_frequent_and_examples_those_of_their_arguments_and_split() -> None:
     for labels in ("tense", "negation", "number", "question", "entailment"):
         for split in ("train", "combinations"):
             examples = _examples(labels)[:120] if split == "train" else labelled(labels, split, 120)
@@ -115,6 +112,12 @@ def test_classes_are_equally_frequent_and_a_shorter_list_begins_a_longer_one() -
             assert len(frequencies) == LABELLINGS[labels].classes and max(frequencies.values()) <= 61
             assert max(frequencies.values()) - min(frequencies.values()) <= 2, (labels, split)
             assert labelled(labels, split, 50) == examples[:50]
+    for labels in LABELLINGS:
+        assert labelled(labels, "train", 20, 3) == labelled(labels, "train", 20, 3)
+        assert labelled(labels, "train", 20, 3) != labelled(labels, "train", 20, 4)
+    held_out = {pair.target for pair in write("combinations", 300)}
+    examples = labelled("tense", "combinations", 80)
+    assert sum(example["text"] in held_out for example in examples) == len(examples)
 
 
 CATEGORIES: dict[str, set[str]] = {}
@@ -187,7 +190,7 @@ def test_entailment_by_the_words_of_both_sentences() -> None:
 CONTENT = {"NOUN", "VERB", "ADJ", "PROPN"}
 
 
-def test_similarity_falls_with_the_words_that_differ() -> None:
+def test_similarity_falls_with_the_words_that_differ_and_by_hand() -> None:
     examples = _examples("similarity")[:400]
     shares: dict[bool, list[float]] = {True: [], False: []}
     for example in examples:
@@ -198,10 +201,7 @@ def test_similarity_falls_with_the_words_that_differ() -> None:
         shares[example["score"] > 2.5].append(overlap)
     assert min(map(len, shares.values())) > 60
     assert sum(shares[True]) / len(shares[True]) > sum(shares[False]) / len(shares[False]) + 0.25
-
-
-def test_similarity_counted_by_hand() -> None:
-    """Six roles, of which the doer's adjective and the place differ; then all but the verb."""
+    # Six roles, of which the doer's adjective and the place differ; then all but the verb
     from dataclasses import replace
 
     from atento_world.labelling import similarity
@@ -255,18 +255,6 @@ def test_splits_are_disjoint_and_held_out_combinations_are_held_out(labels: str)
     assert not train & texts("valid") and not train & texts("combinations")
 
 
-def test_sentences_of_combinations_are_those_of_the_split() -> None:
-    held_out = {pair.target for pair in write("combinations", 300)}
-    examples = labelled("tense", "combinations", 80)
-    assert sum(example["text"] in held_out for example in examples) == len(examples)
-
-
-def test_the_same_arguments_give_the_same_examples() -> None:
-    for labels in LABELLINGS:
-        assert labelled(labels, "train", 20, 3) == labelled(labels, "train", 20, 3)
-        assert labelled(labels, "train", 20, 3) != labelled(labels, "train", 20, 4)
-
-
 def test_fields_and_values_of_records() -> None:
     """The table of the recipes, and the records that a task reads."""
     assert set(FIELDS) == set(LABELLINGS)
@@ -274,15 +262,11 @@ def test_fields_and_values_of_records() -> None:
         assert set(labelled(labels, "train", 1)[0]) == set(columns)
     records = read_records(SourceConfig(world="valid", labels="answers", count=5), TASKS["question-answering"].fields)
     assert len(records) == 5 and all(isinstance(spans[0], Span) for spans in records["answers"])
-    pairs = read_records(
-        SourceConfig(world="valid", labels="entailment", text="en", count=4), TASKS["classification"].fields
-    )
+    entailed = SourceConfig(world="valid", labels="entailment", text="en", count=4)
+    pairs = read_records(entailed, TASKS["classification"].fields)
     assert list(pairs.columns) == ["text", "pair", "label"] and pairs.where(3) == "world valid entailment:4"
     texts = read_records(SourceConfig(world="valid", labels="tense", count=4), TASKS["classification"].fields)
     assert list(texts.columns) == ["text", "label"]
-
-
-def test_wrong_arguments_are_named() -> None:
     with pytest.raises(UsageError, match=r"`labels` must be one of tense, .*: got 'tenses'; did you mean 'tense'\?"):
         labelled("tenses", "train", 1)
     with pytest.raises(UsageError, match="`language` must be one of pt, en: got 'fr'"):
