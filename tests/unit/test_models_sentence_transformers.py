@@ -10,10 +10,8 @@ from failing import fails
 
 def modules(folder: Path, *kinds: str, **pooling: object) -> Path:
     """A sentence-transformers folder without its network."""
-    rows = [
-        {"type": f"sentence_transformers.models.{kind}", "path": f"{n}_{kind}" if n else ""}
-        for n, kind in enumerate(kinds)
-    ]
+    paths = [f"{n}_{kind}" if n else "" for n, kind in enumerate(kinds)]
+    rows = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in zip(kinds, paths)]
     folder.joinpath("modules.json").write_text(json.dumps(rows))
     for row in rows[1:]:
         folder.joinpath(row["path"]).mkdir()

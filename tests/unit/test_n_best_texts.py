@@ -72,9 +72,6 @@ def test_w17_fewer_are_given_where_there_are_no_more() -> None:
     chain = Chain.random(1, 3, 6)
     for outputs in written(chain, lambda ids: "same", beam=4, n_best=3):
         assert [one.text for one in outputs] == ["same"]
-
-
-def test_w17_samples_are_what_was_drawn() -> None:
     chain = Chain.random(2, 3, 6)
     outputs = written(chain, beam=4, n_best=12, sample=True)
     drawn = generate(chain, torch.tensor(SOURCES), Sample(n=12), max_new_tokens=LONGEST, seed=1)

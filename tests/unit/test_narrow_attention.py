@@ -58,9 +58,6 @@ def test_the_pairs_that_fall_are_those_of_any_other_kernel() -> None:
     random = Randomness(9, 2)
     weights = attend(q, k, v, dropout=0.5, random=Randomness(9, 2), kernel="narrow")
     assert torch.equal(weights == 0, pair_dropout(weights, 0.5, random.key()) == 0)
-
-
-def test_training_in_bfloat16_is_given_the_narrow_kernel_and_reading_is_not() -> None:
     q, k, _ = inputs()
     learned = q.detach().requires_grad_()
     everything, short = lower(None, L, L, q.device), lower(None, 8, 8, q.device)

@@ -35,17 +35,12 @@ def made(name: str) -> Network:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_j3_every_number_stands_in_one_box(name: str) -> None:
+def test_j3_j9_every_number_stands_in_one_box_and_the_drawing_names_every_box(name: str) -> None:
     """Relative positions stand beside their stack; an embedding that both sides share is drawn twice."""
     network = made(name)
     columns = describe(network)
     beside = sum(p.numel() for n, p in network.named_parameters() if ".positions." in n and "inputs" not in n)
     assert counted(columns) - (30 * 12 if len(columns) == 2 else 0) + beside == parameter_count(network)
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_j9_the_drawing_is_valid_and_names_every_box(name: str) -> None:
-    columns = describe(made(name))
     root = ElementTree.fromstring(network_svg(columns, "a < b"))
     said = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
     lines = [line.strip() for line in network_text(columns).splitlines()]

@@ -400,7 +400,6 @@ def test_weights_are_shown_under_the_fast_search_and_a_prefix_is_read_first() ->
         seen.append(record["cross", 1])
     assert torch.allclose(seen[0], seen[1], atol=1e-10)
     # A prefix is read before the first choice
-    network = network_of(ENCODER_DECODERS["transformer"])
     ids, real = inputs([5, 9, 2])
     prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
     for strategy in (Greedy(), Beam(4)):

@@ -126,9 +126,6 @@ def test_a_state_that_is_not_the_newest_is_refused() -> None:
     step_function.step(start, one)
     with pytest.raises(CapabilityError, match="not the newest"):
         step_function.step(start, other)
-
-
-def test_int8_is_refused() -> None:
     with pytest.raises(CapabilityError, match="float32 and bfloat16"):
         GraphStepFunction(network_of(ENCODER_DECODERS["transformer"]), "int8")
 

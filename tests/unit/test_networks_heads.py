@@ -63,13 +63,20 @@ def test_each_head_reads_the_vectors_it_should_on_every_architecture(architectur
 
 
 @torch.no_grad()
-def test_a_head_may_stand_on_the_half_that_writes() -> None:
+def test_a_head_may_stand_on_the_half_that_writes_and_features_of_recurrent_networks() -> None:
     network = made("encoder-decoder", heads=(HeadConfig("classification", ("a", "b"), dropout=0.0, side="decoder"),))
     output = network(IDS, IDS[:, :3])
     part = network.heads["classification"]
     torch.testing.assert_close(network.read("classification", output), part(output.hidden[:, -1]), rtol=0, atol=1e-12)
     with pytest.raises(ValueError, match="head 'classification' is on the decoder: give the network a target"):
         network.read("classification", network(IDS))
+    for architecture in ("recurrent-seq2seq", "recurrent-lm"):
+        network = made(architecture)
+        assert torch.equal(network.features(IDS, token_mask=REAL), run(network)[1])
+        with pytest.raises(CapabilityError, match="a recurrent network gives the vectors of its last layer alone"):
+            network.features(IDS, layer=0)
+    elmo = made("elmo")
+    assert torch.equal(elmo.features(IDS, token_mask=REAL, layer=0), elmo.layers(IDS, token_mask=REAL)[1])  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -116,17 +123,6 @@ def test_features_are_what_each_block_hands_on(architecture: str) -> None:
     assert torch.equal(network.features(IDS, token_mask=REAL, layer=1), hidden)
     with pytest.raises(UsageError, match="`layer` must lie between -2 and 1: got 2"):
         network.features(IDS, layer=2)
-
-
-@torch.no_grad()
-def test_features_of_recurrent_networks() -> None:
-    for architecture in ("recurrent-seq2seq", "recurrent-lm"):
-        network = made(architecture)
-        assert torch.equal(network.features(IDS, token_mask=REAL), run(network)[1])
-        with pytest.raises(CapabilityError, match="a recurrent network gives the vectors of its last layer alone"):
-            network.features(IDS, layer=0)
-    elmo = made("elmo")
-    assert torch.equal(elmo.features(IDS, token_mask=REAL, layer=0), elmo.layers(IDS, token_mask=REAL)[1])  # type: ignore[operator]
 
 
 def test_heads_that_cannot_be_are_refused() -> None:

@@ -255,7 +255,6 @@ def test_a13_b8_order_counts_a_shift_changes_absolute_positions_alone_and_packed
     out = encoded(network, packed, torch.arange(12)[None] % 6, mask=documents(ids))
     torch.testing.assert_close(out.reshape(2, 6, -1), encoded(network, TEXT), rtol=0, atol=1e-12)
     # Error 53: without positions f(PX) = P f(X), which is equivariant, and not invariant, f(PX) = f(X)
-    network = make(SCHEMES[name])
     out, moved = encoded(network, TEXT), encoded(network, TEXT[:, PERMUTED])
     unmoved = float((moved - out[:, PERMUTED]).abs().max())
     assert unmoved < 1e-12 if name in NONE else unmoved > 1e-3

@@ -84,7 +84,7 @@ def test_h12_rows_may_leave_repeat_and_change_places(rows: list[list[int]], padd
         history = torch.cat([history, new[:, None]], dim=1)
 
 
-def test_selecting_leaves_the_old_state_as_it_was() -> None:
+def test_a9_selecting_leaves_the_old_state_and_keys_of_the_source_are_made_once() -> None:
     network = make()
     step_function = PlainStepFunction(network)
     state = step_function.begin(SOURCE, REAL)
@@ -94,10 +94,6 @@ def test_selecting_leaves_the_old_state_as_it_was() -> None:
     step_function.step(torch.tensor([4, 5]), chosen)
     assert chosen.stack.length == 2 and state.stack.length == 1
     assert all(torch.equal(block.self_attention.keys, keys) for block, keys in zip(state.stack.blocks, before))
-
-
-def test_a9_keys_and_values_of_the_source_are_made_once() -> None:
-    network = make()
     step_function = PlainStepFunction(network)
     state = step_function.begin(SOURCE, REAL)
     before = [block.cross_attention for block in state.stack.blocks]
@@ -105,6 +101,11 @@ def test_a9_keys_and_values_of_the_source_are_made_once() -> None:
         _, state = step_function.step(TARGET[:, t], state)
         assert all(block.cross_attention is kept for block, kept in zip(state.stack.blocks, before))
     assert state.stack.blocks[0].self_attention.keys.shape == (3, 2, 3, 4)
+    # What a search adds up has the network's precision, at least float32
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        step_function = PlainStepFunction(make().to(dtype))
+        out, _ = step_function.step(TARGET[:, 0], step_function.begin(SOURCE, REAL))
+        assert out.dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)
 
 
 @pytest.mark.parametrize("mask", [causal(), window(2, 0), prefix(1), causal() & window(1, 1)], ids=repr)
@@ -127,11 +128,3 @@ def test_a_mask_that_looks_ahead_is_refused_with_a_state(mask: Mask | Tensor) ->
     with pytest.raises(CapabilityError, match=f"a mask that looks ahead cannot be cached: got {said}"):
         network(SOURCE, TARGET, mask=mask, state=network.begin())
     network(SOURCE, TARGET, mask=mask)  # without a state it is a mask like any other
-
-
-def test_float64_logits_stay_float64_and_bfloat16_become_float32() -> None:
-    """What a search adds up has the network's precision, at least float32."""
-    for dtype in (torch.float64, torch.float32, torch.bfloat16):
-        step_function = PlainStepFunction(make().to(dtype))
-        out, _ = step_function.step(TARGET[:, 0], step_function.begin(SOURCE, REAL))
-        assert out.dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)

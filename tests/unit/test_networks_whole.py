@@ -162,7 +162,6 @@ def test_a9_whatever_stands_in_the_padding_nothing_changes() -> None:
     network(None, TARGET, encoded=encoded, source_token_mask=REAL).logits.sum().backward()
     assert bool((encoded.grad[~REAL] == 0).all()) and bool((encoded.grad[REAL].abs().sum(-1) > 0).all())
     # Target padding does not reach real positions
-    network = make()
     real = torch.tensor([[True] * 4, [True, True, False, False]])
     noise = torch.where(real, TARGET, torch.full_like(TARGET, 12))
     noisy, masked = (logits(network, SOURCE, target, target_token_mask=real)[real] for target in (noise, TARGET))
@@ -184,12 +183,10 @@ def test_a12_c7_c8_h6_whole_equals_token_by_token_row_by_row_and_from_what_is_en
         step = logits(network, SOURCE, TARGET[:, :t], source_token_mask=REAL)[:, -1]
         torch.testing.assert_close(step, whole[:, t - 1], rtol=0, atol=1e-12)
     # C8: `encoded` may be given instead of a source
-    network = make()
     out = network(SOURCE, TARGET, source_token_mask=REAL)
     again = network(None, TARGET, encoded=out.encoded, source_token_mask=REAL)
     assert torch.equal(out.logits, again.logits) and again.encoded is out.encoded
     # H6: a row alone, in a batch, or in another order: the same numbers
-    network = make()
     together = logits(network, SOURCE, TARGET, source_token_mask=REAL)
     order = torch.tensor([1, 0])
     swapped = logits(network, SOURCE[order], TARGET[order], source_token_mask=REAL[order])
@@ -199,7 +196,6 @@ def test_a12_c7_c8_h6_whole_equals_token_by_token_row_by_row_and_from_what_is_en
         alone = logits(network, SOURCE[row : row + 1, :length], TARGET[row : row + 1])
         torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-12)
     # C7: changing target t moves logits from t on, never before: logits t-1 predict it
-    network = make()
     before = logits(network, SOURCE, TARGET)
     for t in range(4):
         changed = TARGET.clone()

@@ -14,10 +14,14 @@ MACHINE = re.compile(
 )
 
 
-def test_every_source_has_both_notebooks_and_none_is_left_over() -> None:
+def test_every_source_has_both_notebooks_and_none_is_left_over(tmp_path: Path) -> None:
     assert len(SOURCES) == 10
     for language in notebooks.LANGUAGES:
         assert {file.stem for file in (notebooks.FOLDER / language).iterdir()} == {file.stem for file in SOURCES}
+    source = tmp_path / "lesson.py"
+    source.write_text('# %% [markdown] lang="en"\n# # Title\n\n# %% [markdown]\n# text\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"lesson.py: a cell of text needs lang="):
+        notebooks.made(source, "en")
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
@@ -74,10 +78,3 @@ def test_a_lesson_is_the_same_in_both_languages(source: Path) -> None:
     for cells, question, solution in ((english, "Question", "Solution"), (portuguese, "Pergunta", "Solução")):
         text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
         assert "$$" in text and text.index(f"## {question}") < text.index(f"**{solution}.**")
-
-
-def test_a_cell_of_text_without_a_language_is_refused(tmp_path: Path) -> None:
-    source = tmp_path / "lesson.py"
-    source.write_text('# %% [markdown] lang="en"\n# # Title\n\n# %% [markdown]\n# text\n', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"lesson.py: a cell of text needs lang="):
-        notebooks.made(source, "en")

@@ -72,14 +72,11 @@ def test_a_failed_row_ends_with_status_1_after_the_others(app, monkeypatch):
     assert result.stderr.startswith("1 of 2 rows as expected")
 
 
-def test_an_unknown_row_is_wrong_usage(app):
+def test_an_unknown_row_is_wrong_usage(app, monkeypatch) -> None:
     result = call(app, "A3", "Z9")
     assert isinstance(result.exception, UsageError) and result.exception.exit_status == 2
     assert "unknown row 'Z9'" in str(result.exception) and "Known: A1, A2, A3" in str(result.exception)
     assert result.stdout == ""
-
-
-def test_all_runs_every_row(app, monkeypatch):
     asked = []
     monkeypatch.setattr(table, "run", lambda rows, seed: asked.extend(rows) or [])
     assert call(app, "--all").exit_code == 1 and asked == list(table.ROWS.values())

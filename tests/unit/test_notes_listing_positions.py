@@ -15,7 +15,7 @@ from atento.base.errors import UsageError
 from atento.notes import PositionalEncoding, RelativePositionalEncoding
 
 
-def test_positional_encoding_adds_the_formula_k3():
+def test_positional_encoding_adds_the_formula_k3() -> None:
     """Batch first, sequence first, one sequence, odd width."""
     d_model, length = 7, 9
     table = [
@@ -30,9 +30,6 @@ def test_positional_encoding_adds_the_formula_k3():
     torch.testing.assert_close(sequence_first(x.transpose(0, 1)), (x + right).transpose(0, 1))
     torch.testing.assert_close(sequence_first(x[0]), x[0] + right)
     assert not list(PositionalEncoding(d_model).parameters())
-
-
-def test_positional_encoding_messages():
     for most, shape, said in (
         (4, (2, 5, 8), "a sequence must not be longer than `max_len` 4: got 5 positions"),
         (5000, (2, 5, 6), r"`x` must be \(B,L,D\) or \(L,D\) with D = `d_model` 8: got \(2, 5, 6\)"),
@@ -76,7 +73,7 @@ def test_relative_positional_encoding_at_any_length_and_limit_b6(length, limit, 
     assert len(module.rel_embeddings) == (17 if limit is None else 2 * limit + 1)
 
 
-def test_spec_error_57_the_einsum_of_the_notes_cannot_run():
+def test_spec_errors_57_59_and_60() -> None:
     """One letter fewer than the vectors have dimensions; with the missing one it is part of our score."""
     module, q = RelativePositionalEncoding(6, max_len=5), torch.randn(1, 1, 4, 6)
     vectors = module.rel_embeddings[torch.arange(4) - torch.arange(4)[:, None] + 4]  # of every pair, (4,4,6)
@@ -85,6 +82,30 @@ def test_spec_error_57_the_einsum_of_the_notes_cannot_run():
     zeros = torch.zeros(1, 1, 4, 4)
     found = module.relative.scores(q, q, QueryKeyPositions.arange(4, 4), 1.0)
     torch.testing.assert_close(zeros + found, torch.einsum("bhid,ijd->bhij", q, vectors))
+    # Mended in the einsum alone it is another function; without √K the weights are sharper
+    torch.manual_seed(5)
+    module = RelativePositionalEncoding(16, max_len=6)
+    q, k, v = (torch.randn(1, 1, 6, 16) for _ in range(3))
+    vectors = module.rel_embeddings[torch.arange(6) - torch.arange(6)[:, None] + 5]
+    scores = q @ k.transpose(-2, -1) + torch.einsum("bhid,ijd->bhij", q, vectors)
+    unscaled, scaled = torch.softmax(scores, dim=-1), torch.softmax(scores / 4, dim=-1)
+    assert torch.special.entr(unscaled).sum(-1).mean() < torch.special.entr(scaled).sum(-1).mean()
+    keys_only = RelativePositionalEncoding(16, max_len=6, values=False)
+    keys_only.load_state_dict({"relative.keys": module.rel_embeddings})
+    torch.testing.assert_close(keys_only(q, k, v, 6), scaled @ v)
+    assert not torch.allclose(module(q, k, v, 6), scaled @ v, atol=0.1)
+    assert not torch.allclose(keys_only(q, k, v, 6), unscaled @ v, atol=0.1)
+    # softmax(QKᵀ + b) in T5, which does not scale at all; never softmax((QKᵀ + b) / √K)
+    q, k, v = (torch.randn(1, 2, 5, 9, dtype=torch.float64) for _ in range(3))
+    t5 = T5Bias(2).double()
+    bias = torch.stack([torch.stack([t5.at(torch.tensor(j - i)) for j in range(5)]) for i in range(5)])  # (5,5,H)
+    scores, bias = q @ k.transpose(-2, -1), 10 * bias.permute(2, 0, 1)
+    t5.weight.data *= 10  # as large as the scores
+    relative = RelativeTerms((t5,), QueryKeyPositions.arange(5, 5))
+    torch.testing.assert_close(attend(q, k, v, relative=relative, scale=1.0), torch.softmax(scores + bias, -1) @ v)
+    scaled = attend(q, k, v, relative=relative)
+    torch.testing.assert_close(scaled, torch.softmax(scores / 3 + bias, -1) @ v)
+    assert not torch.allclose(scaled, torch.softmax((scores + bias) / 3, -1) @ v, atol=1e-3)
 
 
 @pytest.mark.parametrize("distance", [-3, -1, 0, 2, 3])
@@ -103,37 +124,7 @@ def test_spec_error_58_a_distance_keeps_its_vector_at_every_length(distance):
     assert len(set(shifted_by_length)) == 3
 
 
-def test_spec_error_59_what_the_listing_leaves_out_matters():
-    """Mended in the einsum alone it is another function; without √K the weights are sharper."""
-    torch.manual_seed(5)
-    module = RelativePositionalEncoding(16, max_len=6)
-    q, k, v = (torch.randn(1, 1, 6, 16) for _ in range(3))
-    vectors = module.rel_embeddings[torch.arange(6) - torch.arange(6)[:, None] + 5]
-    scores = q @ k.transpose(-2, -1) + torch.einsum("bhid,ijd->bhij", q, vectors)
-    unscaled, scaled = torch.softmax(scores, dim=-1), torch.softmax(scores / 4, dim=-1)
-    assert torch.special.entr(unscaled).sum(-1).mean() < torch.special.entr(scaled).sum(-1).mean()
-    keys_only = RelativePositionalEncoding(16, max_len=6, values=False)
-    keys_only.load_state_dict({"relative.keys": module.rel_embeddings})
-    torch.testing.assert_close(keys_only(q, k, v, 6), scaled @ v)
-    assert not torch.allclose(module(q, k, v, 6), scaled @ v, atol=0.1)
-    assert not torch.allclose(keys_only(q, k, v, 6), unscaled @ v, atol=0.1)
-
-
-def test_spec_error_60_t5_adds_its_bias_after_the_scaling():
-    """softmax(QKᵀ + b) in T5, which does not scale at all; never softmax((QKᵀ + b) / √K)."""
-    q, k, v = (torch.randn(1, 2, 5, 9, dtype=torch.float64) for _ in range(3))
-    t5 = T5Bias(2).double()
-    bias = torch.stack([torch.stack([t5.at(torch.tensor(j - i)) for j in range(5)]) for i in range(5)])  # (5,5,H)
-    scores, bias = q @ k.transpose(-2, -1), 10 * bias.permute(2, 0, 1)
-    t5.weight.data *= 10  # as large as the scores
-    relative = RelativeTerms((t5,), QueryKeyPositions.arange(5, 5))
-    torch.testing.assert_close(attend(q, k, v, relative=relative, scale=1.0), torch.softmax(scores + bias, -1) @ v)
-    scaled = attend(q, k, v, relative=relative)
-    torch.testing.assert_close(scaled, torch.softmax(scores / 3 + bias, -1) @ v)
-    assert not torch.allclose(scaled, torch.softmax((scores + bias) / 3, -1) @ v, atol=1e-3)
-
-
-def test_relative_positional_encoding_by_steps_and_by_gradient():
+def test_relative_positional_encoding_by_steps_and_by_gradient() -> None:
     """The last queries alone read what they read in the whole; every distance of the text is learned, no other."""
     module = RelativePositionalEncoding(6, max_len=8).double()
     q, k, v = (torch.randn(2, 1, 5, 6, dtype=torch.float64) for _ in range(3))
@@ -143,9 +134,6 @@ def test_relative_positional_encoding_by_steps_and_by_gradient():
     module(q, k, v, 5).square().sum().backward()
     learned = module.rel_embeddings.grad.abs().sum(dim=1) > 0
     assert learned.tolist() == [abs(distance) < 5 for distance in range(-7, 8)]
-
-
-def test_relative_positional_encoding_messages():
     module, x = RelativePositionalEncoding(8, max_len=4, n_heads=2), torch.zeros(1, 2, 3, 4)
     with pytest.raises(UsageError, match="`n_heads` must divide `d_model`: got 3 and 8"):
         RelativePositionalEncoding(8, n_heads=3)

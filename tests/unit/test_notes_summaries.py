@@ -37,7 +37,7 @@ def test_b12_documents_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert next(run([same])).finding.remark == found.remark.replace("60 updates", "2 updates")
 
 
-def test_b12_padding_changes_no_word() -> None:
+def test_b12_padding_changes_no_word(tmp_path: Path) -> None:
     """A document beside a longer one is read as it is alone."""
     short, long = ([33, 34, 35], [34]), ([33, 34, 35, 36, 33, 34], [35, 36])
     config = summaries.NetworkConfig(vocab_size=40, d_model=16, d_ff=16, n_heads=2, n_layers=1, dropout=0.0)
@@ -45,9 +45,6 @@ def test_b12_padding_changes_no_word() -> None:
     alone = summaries.said(built, *summaries._padded([short]))
     beside = summaries.said(built, *summaries._padded([short, long]))
     assert (alone - beside[:1, :2]).abs().max() < 1e-5
-
-
-def test_b12_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "few.tsv").write_text("\n".join(lines(19)), encoding="utf-8")
     with pytest.raises(DataError, match="the documents must be at least 20, with a summary each: got 19"):
         with_documents([ROWS["B12"]], tmp_path / "few.tsv")

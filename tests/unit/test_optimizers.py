@@ -133,9 +133,6 @@ def test_adafactor_keeps_a_row_and_a_column_where_adamw_keeps_two_matrices() -> 
         sizes[name] = sum(value.numel() for value in optimizer.tensors().values())
     parameters = sum(value.numel() for value in make().parameters())
     assert sizes["adamw"] > 2 * parameters and sizes["adafactor"] < 0.6 * parameters
-
-
-def test_muon_refuses_a_network_without_layers() -> None:
     network = build_network(NetworkConfig(architecture="cbow", vocab_size=19, d_model=8, cbow=CBOWConfig()))
     with pytest.raises(RecipeError, match="muon: a network of architecture 'cbow' has no matrices in layers"):
         optimizer_of(network, "muon")

@@ -50,11 +50,8 @@ def test_each_command_reads_its_options(file: Path) -> None:
 
 def _own(name: str) -> set[str]:
     """What the methods of a class of options read of it."""
-    return {
-        attribute
-        for owner, attribute in reads(ast.parse((SOURCE / f"atento_cli/{name}.py").read_text("utf-8")))
-        if owner == "self"
-    }
+    tree = ast.parse((SOURCE / f"atento_cli/{name}.py").read_text("utf-8"))
+    return {attribute for owner, attribute in reads(tree) if owner == "self"}
 
 
 @pytest.mark.parametrize(

@@ -41,14 +41,10 @@ def joined(text: str) -> list[tuple[int, str]]:
     return [line for line in found if not isinstance(line, DataError)]
 
 
-def test_a_blank_line_or_room_for_the_next_word_ends_a_paragraph() -> None:
+def test_a_blank_line_or_room_ends_a_paragraph_and_broken_words_are_joined() -> None:
     assert joined(BOOK) == JOINED and joined("") == [] and joined("\n \n\t\n") == []
     assert joined("one line") == [(1, "one line")]
-
-
-@pytest.mark.parametrize(
-    ("ending", "following", "wanted"),
-    [
+    for ending, following, wanted in (
         ("um bom exem-", "plo de um exemplo, que se lê inteiro", "um bom exemplo de um exemplo"),
         ("e então disse-", "me que viria amanhã sem falta, disse", "e então disse-me que viria"),
         ("o guarda-", "chuva e outro guarda-chuva que era preto", "o guarda-chuva e outro"),
@@ -56,13 +52,11 @@ def test_a_blank_line_or_room_for_the_next_word_ends_a_paragraph() -> None:
         ("pala\u00advra quebra\u00ad", "da com um hífen que não se vê no texto", "palavra quebrada com"),
         ("isto é um travessão -", "e segue a frase que vai até o fim dela", "um travessão - e segue"),
         ("um intervalo de 10-", "20 metros que se mede com toda a calma", "de 10- 20 metros"),
-    ],
-)
-def test_a_word_broken_at_the_end_of_a_line(ending: str, following: str, wanted: str) -> None:
-    if "\u00ad" in ending:
-        wanted = wanted.replace("palavra", "pala\u00advra")
-    [(_, text)] = joined(f"{'palavras que enchem a linha ' + ending}\n{following}")
-    assert wanted in text
+    ):
+        if "\u00ad" in ending:
+            wanted = wanted.replace("palavra", "pala\u00advra")
+        [(_, text)] = joined(f"{'palavras que enchem a linha ' + ending}\n{following}")
+        assert wanted in text
 
 
 @given(st.integers(1, 400), st.integers(50, 90), st.booleans())

@@ -15,9 +15,8 @@ SIZES = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 
 
 def make(architecture, positions, **changes):
     torch.manual_seed(1)
-    network = (
-        build_network(NetworkConfig(architecture=architecture, positions=positions, **SIZES | changes)).double().eval()
-    )
+    config = NetworkConfig(architecture=architecture, positions=positions, **SIZES | changes)
+    network = build_network(config).double().eval()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.normal_(0.2, 0.6)
@@ -46,13 +45,8 @@ def test_b7_a_network_of_one_scheme_is_one_of_none(architecture, kind):
 
 def test_b7_each_of_a_sum_by_itself():
     """Two of one kind, one in a single layer, one added in a layer: the others stay as they are."""
-    schemes = (
-        PositionConfig("sinusoidal"),
-        PositionConfig("shaw", max_distance=2, layers=(1,)),
-        PositionConfig("t5"),
-        PositionConfig("t5", heads=(0,)),
-        PositionConfig("learned", layers=(0,)),
-    )
+    schemes = (PositionConfig("sinusoidal"), PositionConfig("shaw", max_distance=2, layers=(1,)), PositionConfig("t5"))
+    schemes += (PositionConfig("t5", heads=(0,)), PositionConfig("learned", layers=(0,)))
     network = make("decoder", schemes)
     assert scheme_names(network.config) == ["sinusoidal", "shaw", "t5 1", "t5 2", "learned"]
     effects = position_effects(network, lambda: float(logits(network).square().sum()))
@@ -72,10 +66,8 @@ def test_b7_comes_back_after_an_error_and_names_what_there_is():
     with pytest.raises(ZeroDivisionError), without_scheme(network, "alibi"):
         raise ZeroDivisionError
     assert torch.equal(logits(network), before)
-    with (
-        pytest.raises(UsageError, match=r"no position scheme 'shaw' in this network.*alibi, sinusoidal"),
-        without_scheme(network, "shaw"),
-    ):
+    said = r"no position scheme 'shaw' in this network.*alibi, sinusoidal"
+    with pytest.raises(UsageError, match=said), without_scheme(network, "shaw"):
         pass
     bare = make("decoder", PositionConfig("none"))
     assert position_effects(bare, lambda: 1.0) == {}

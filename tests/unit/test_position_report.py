@@ -42,7 +42,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_of(folder, "translation", "{source: train.en, target: train.pt}", "transformer-tiny")
 
 
-def test_b3_tokens_are_those_of_the_texts_over_three_epochs(pairs: Path) -> None:
+def test_b3_tokens_are_those_of_the_texts_and_movement_that_of_the_weights(pairs: Path) -> None:
     """A source has its words and </s>, a target's input <s> and its words; a position is reached if one is so long."""
     source, target = position_report(pairs)
     assert (source.side, target.side) == ("source", "target")
@@ -53,10 +53,6 @@ def test_b3_tokens_are_those_of_the_texts_over_three_epochs(pairs: Path) -> None
         assert table.updates[0] == table.step and table.updates == sorted(table.updates, reverse=True)
         assert [u > 0 for u in table.updates] == [t > 0 for t in table.tokens]
         assert all(u <= t for u, t in zip(table.updates, table.tokens))
-
-
-def test_b3_movement_is_that_of_the_weights_and_unreached_rows_stay(pairs: Path) -> None:
-    source, target = position_report(pairs)
     (path,) = (pairs / "checkpoints").glob("step-*")
     weights = load_file(path / "model.safetensors")
     for table in (source, target):
@@ -85,10 +81,8 @@ def test_b3_the_command(pairs: Path) -> None:
     lines = result.stdout.splitlines()
     assert lines[0].startswith("source_inputs.positions.schemes.0 (source), ") and "3 positions were never" in lines[0]
     assert lines[1].split() == ["positions", "updates", "tokens", "norm", "moved", "by"] and len(lines) == 2 * 14
-    records = [
-        json.loads(line)
-        for line in CliRunner().invoke(app, ["runs", "positions", str(pairs), "--json"]).stdout.splitlines()
-    ]
+    printed = CliRunner().invoke(app, ["runs", "positions", str(pairs), "--json"]).stdout
+    records = [json.loads(line) for line in printed.splitlines()]
     assert [record["unreached"] for record in records] == [3, 6] and len(records[0]["tokens"]) == 12
 
 

@@ -41,9 +41,6 @@ def test_idle_threads_wait_shortly_unless_the_user_says_otherwise() -> None:
     assert variables_after("from atento.config import recipe") == SHORT_WAITS
     for name, value in (("OMP_WAIT_POLICY", "ACTIVE"), ("GOMP_SPINCOUNT", "7"), ("KMP_BLOCKTIME", "200")):
         assert variables_after("import atento", **{name: value}) == {name: value}
-
-
-def test_another_library_gets_the_environment_of_the_machine() -> None:
     use = "import os; from atento.base.start_up import machine_environment as m; os.environ.update(A='b'); e = m()"
     program = f"{use}; assert e['A'] == 'b'; os.environ.clear(); os.environ.update(e)"
     assert variables_after(program) == LONG_WAITS
@@ -122,9 +119,6 @@ def test_threads_side_by_side_stay_and_have_their_share_of_the_processors() -> N
     assert {threads for _, threads in first} == {3} and torch.get_num_threads() == before
     with ThreadPoolExecutor(1) as later:
         assert later.submit(torch.get_num_threads).result() == before
-
-
-def test_an_exception_waits_for_what_is_under_way_side_by_side() -> None:
     done = list[int]()
 
     def work(number: int) -> None:

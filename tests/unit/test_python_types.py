@@ -133,21 +133,17 @@ def test_mypy_knows_the_options_and_what_n_best_returns(tmp_path: Path) -> None:
     assert by_line[33].startswith('No overload variant matches argument type "int"'), said
 
 
-def test_greedy_wins_over_a_recipe_that_samples() -> None:
+def test_greedy_wins_over_a_recipe_and_excludes_what_is_not() -> None:
     """`--greedy` of a run whose recipe samples sampled all the same."""
     usual = DecodingConfig(sample=True, temperature=0.7, n_best=3)
     made = decoding_for(usual, None, {"greedy": True, "max_new_tokens": 5})
     assert not made.samples and (made.beam, made.n_best, made.mbr, made.max_new_tokens) == (1, 1, None, 5)
-
-
-@pytest.mark.parametrize("other", [{"beam": 4}, {"top_p": 0.9}, {"mbr": "chrf"}, {"sample": True}])
-def test_greedy_excludes_what_is_not(other: Any) -> None:
-    name = next(iter(other))
-    with pytest.raises(UsageError, match=f"`greedy` and `{name}` exclude each other"):
-        decoding_for(DecodingConfig(), None, {"greedy": True, **other})
-
-
-def test_unknown_and_wrong_options_are_told_with_the_nearest() -> None:
+    others: list[Any] = [{"beam": 4}, {"top_p": 0.9}, {"mbr": "chrf"}, {"sample": True}]
+    for other in others:
+        name = next(iter(other))
+        with pytest.raises(UsageError, match=f"`greedy` and `{name}` exclude each other"):
+            decoding_for(DecodingConfig(), None, {"greedy": True, **other})
+    # Unknown and wrong options are told with the nearest
     with pytest.raises(UsageError, match="unknown decoding option 'n_bests'; did you mean 'n_best'"):
         decoding_for(DecodingConfig(), None, {"n_bests": 2})  # type: ignore[typeddict-unknown-key]
     with pytest.raises(RecipeError, match="beam must be an integer: got '4'"):

@@ -41,7 +41,7 @@ def refused(*arguments: str) -> UsageError:
     return error
 
 
-def test_recipes_list() -> None:
+def test_recipes_list_show_and_config_of_standard_input() -> None:
     lines = run("recipes", "list").stdout.splitlines()
     assert len(lines) == len(shipped())
     assert any(line.startswith(NAME) and "  English to Portuguese" in line for line in lines)
@@ -50,11 +50,13 @@ def test_recipes_list() -> None:
     assert all(record["description"] for record in records)
     assert recipe_summary("\n#\n#  For a lecture. \n# more\ntask: x\n") == "For a lecture."
     assert recipe_summary("task: x\n") == ""
-
-
-def test_recipes_show_prints_the_file() -> None:
     assert run("recipes", "show", NAME).stdout == shipped_text(NAME)
     assert "did you mean" in str(refused("recipes", "show", "micro-world-en-p"))
+    recipe = "task: translation\ndata: {train: {world: train}}\n"
+    assert run("config", "check", "-", stdin=recipe).stdout == "ok\n"
+    error = run("config", "check", "-", stdin="task: 5\n").exception
+    assert str(error).startswith("standard input:1:1: data is missing")
+    assert json.loads(run("config", "schema").stdout) == json.loads(json.dumps(recipe_schema()))
 
 
 def test_recipes_copy(tmp_path: Path) -> None:
@@ -106,14 +108,6 @@ def test_config_show() -> None:
     assert record["recipe"] == json.loads(json.dumps(recipe_to_dict(wanted.recipe)))
     assert record["origins"]["training.steps"] == "command line"
     assert record["folder"] == str(Path.cwd()) and record["warnings"] == []
-
-
-def test_config_reads_standard_input() -> None:
-    recipe = "task: translation\ndata: {train: {world: train}}\n"
-    assert run("config", "check", "-", stdin=recipe).stdout == "ok\n"
-    error = run("config", "check", "-", stdin="task: 5\n").exception
-    assert str(error).startswith("standard input:1:1: data is missing")
-    assert json.loads(run("config", "schema").stdout) == json.loads(json.dumps(recipe_schema()))
 
 
 @pytest.mark.parametrize(

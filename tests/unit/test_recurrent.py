@@ -176,7 +176,6 @@ def test_c12_given_states_padded_pieces_and_rows_that_change_places(form: str) -
     close(again.logits, whole.logits)
     assert network(SOURCE, TARGET, project=False).logits is None
     # The mask of the second piece may cover that piece alone, or all that was seen
-    network = seq2seq(form)
     real = torch.tensor([[False] * 2 + [True] * 4, [True] * 6, [True] * 3 + [False, True, False]])
     whole = network(SOURCE, TARGET, source_token_mask=REAL, target_token_mask=real).logits
     for second in (real, real[:, 3:]):

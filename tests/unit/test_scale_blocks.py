@@ -48,46 +48,27 @@ def test_the_blocks_of_a_file_have_its_lines_and_its_bytes(tmp_path: Path, seed:
     assert plan.sha256 == hashlib.sha256(content).hexdigest()
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"x", b"x\n", b"\xef\xbb\xbf", b"\xef\xbb\xbfa\nb", b"a\n\n\n"])
-def test_small_files(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(content)
-    for step in (1, 2, None):
-        plan = Input(str(path)).plan(Reading(step))
-        assert [line for part in lines_of(Input(str(path)), plan) for line in part] == read_lines(path)
-        assert len(plan.blocks) >= 1
-
-
-def test_reading_by_parts_counts_lines_across_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts that end within lines, in both ways of reading: with checks of the lines and without."""
+def test_small_files_parts_and_the_number_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for content in (b"", b"\n", b"x", b"x\n", b"\xef\xbb\xbf", b"\xef\xbb\xbfa\nb", b"a\n\n\n"):
+        path = tmp_path / "a.txt"
+        path.write_bytes(content)
+        for step in (1, 2, None):
+            plan = Input(str(path)).plan(Reading(step))
+            assert [line for part in lines_of(Input(str(path)), plan) for line in part] == read_lines(path)
+            assert len(plan.blocks) >= 1
+    # Parts that end within lines, in both ways of reading: with checks of the lines and without
     monkeypatch.setattr(line_blocks, "_PART", 7)
     path = tmp_path / "a.txt"
     path.write_bytes(text(3) + text(5))
     without = Input(str(path)).plan(Reading(4, skip_bad=True))
     assert without == Input(str(path)).plan(Reading(4, check=lambda line, position: None))
     assert [line for part in lines_of(Input(str(path)), without) for line in part] == read_lines(path)
-
-
-def test_a_long_file_has_a_limited_number_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_blocks, "STEP", 2)
     monkeypatch.setattr(line_blocks, "MOST", 5)
-    path = tmp_path / "a.txt"
     path.write_text("".join(f"{n}\n" for n in range(23)), encoding="utf-8")
     plan = Input(str(path)).plan(Reading())
     assert [block.lines for block in plan.blocks] == [6, 6, 6, 5]  # 12 steps of 2, three to a block
     assert lines_of(Input(str(path)), plan)[1] == ["6", "7", "8", "9", "10", "11"]
-
-
-def test_compressed_files_are_read_in_order_and_blocks_between_are_skipped(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt.gz"
-    path.write_bytes(gzip.compress("".join(f"line {n}\n" for n in range(10)).encode()))
-    source = Input(str(path))
-    plan = source.plan(Reading(3))
-    assert [line for part in lines_of(source, plan) for line in part] == read_lines(path)
-    assert list(source.bytes_in_order(iter([plan.blocks[1], plan.blocks[3]]))) == [
-        b"line 3\nline 4\nline 5\n",
-        b"line 9\n",
-    ]
 
 
 @pytest.mark.parametrize("url", ["memory://folder/{}", "file://{}"])
@@ -171,7 +152,7 @@ def test_bad_lines_are_found_before_any_work_or_become_empty(tmp_path: Path) -> 
         source.plan(Reading(1, check=check))
 
 
-def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+def test_changed_and_compressed_files_and_texts_before_a_block(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("one\ntwo\nthree\n", encoding="utf-8")
     source = Input(str(path))
@@ -182,12 +163,15 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> Non
     path.write_text("one\n", encoding="utf-8")
     with pytest.raises(DataError, match="it is shorter than it was"):
         lines_of(source, plan)
-
-
-def test_texts_before_a_block_are_counted_where_a_line_is_several(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
     lines = ["One. Two.", "", "Three.", "Four. Five! Six?", "Seven"]
     path.write_text("\n".join(lines), encoding="utf-8")
     plan = Input(str(path)).plan(Reading(2, rows=lambda line: len(split_sentences(line))))
     counts = [len(split_sentences(line)) for line in lines]
     assert [block.row for block in plan.blocks] == [0, sum(counts[:2]), sum(counts[:4])]
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress("".join(f"line {n}\n" for n in range(10)).encode()))
+    source = Input(str(path))
+    plan = source.plan(Reading(3))
+    assert [line for part in lines_of(source, plan) for line in part] == read_lines(path)
+    raw = list(source.bytes_in_order(iter([plan.blocks[1], plan.blocks[3]])))
+    assert raw == [b"line 3\nline 4\nline 5\n", b"line 9\n"]

@@ -68,7 +68,7 @@ def test_joined_rows_have_the_logits_of_each_alone(name: str, width: int) -> Non
 
 
 @pytest.mark.parametrize("name", ["gpt2", "alibi", "qwen2"])
-def test_a_prompt_read_in_parts_is_the_prompt(name: str) -> None:
+def test_prompts_read_in_parts_or_once_for_a_common_beginning_give_the_same_logits(name: str) -> None:
     torch.manual_seed(1)
     steps = FastStepFunction(build_network(DECODERS[name]).eval().double())
     ids = torch.randint(4, V, (3, 17))
@@ -78,10 +78,6 @@ def test_a_prompt_read_in_parts_is_the_prompt(name: str) -> None:
     assert pauses == [None] * 3 and state is not None
     logits, _ = steps.step(steps.first_tokens(ids, real), state)
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("name", ["gpt2", "alibi", "qwen2"])
-def test_prompts_that_begin_alike_are_read_once_and_give_the_same_logits(name: str) -> None:
     torch.manual_seed(1)
     steps = FastStepFunction(build_network(replace(DECODERS[name], max_len=128)).eval().double())
     remembering = RememberingSteps(steps, memory := PromptMemory(200))

@@ -67,11 +67,26 @@ def test_planted_pairs_are_found_and_good_ones_are_not(tmp_path: Path) -> None:
     assert found["source"]["longest"] == "b.tsv:3" and ratios(parts)[count + 2] == pytest.approx(4 / len(planted[2][0]))
 
 
-def test_texts_are_looked_through_too(tmp_path: Path) -> None:
+def test_texts_long_records_and_optional_fields(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("um\ndois três\n\num\n", encoding="utf-8")
     parts = [read_records(SourceConfig(file="t.txt"), TEXT, tmp_path)]
     assert suspicious(parts) == {"repeated": {"count": 1, "first": ["t.txt:4"]}}
     assert lengths(parts, ("text",))["text"]["longest"] == "t.txt:2"
+    assert over({"source": [9, 10, 3, 3], "target": [1, 1, 9, 12]}, 10, 1) == {"max_len": 10, "records": 2}
+    assert over({"text": [8, 9]}, 10, 2) == {"max_len": 10, "records": 1}
+    (tmp_path / "triples.tsv").write_text("a b\tc\te\ng h\ti\tk l\n", encoding="utf-8")
+    (tmp_path / "pairs.tsv").write_text("m n\to p\n", encoding="utf-8")
+    triples = {"file": str(tmp_path / "triples.tsv"), "text": 0, "pair": 1, "negative": 2}
+    pairs = {"file": str(tmp_path / "pairs.tsv"), "text": 0, "pair": 1}
+
+    def stats(**data: object) -> list[dict[str, Any]]:
+        recipe = {"task": "embedding", "data": data, "tokenizer": {"kind": "word", "vocab_size": 50}}
+        return measured(load_recipe(recipe, environment={}), tokens=True)
+
+    train, valid = stats(train=[triples], valid=[pairs])
+    assert (train["negative_words"], valid["pair_words"]) == (3, 2) and "negative_words" not in valid
+    with pytest.raises(DataError, match=r"pairs\.tsv has no `negative`, and .*triples\.tsv has"):
+        stats(train=[triples, pairs])
 
 
 def test_columns_and_headers_are_seen(tmp_path: Path) -> None:
@@ -100,11 +115,6 @@ def test_columns_and_headers_are_seen(tmp_path: Path) -> None:
     ]
 
 
-def test_records_are_too_long_by_any_side() -> None:
-    assert over({"source": [9, 10, 3, 3], "target": [1, 1, 9, 12]}, 10, 1) == {"max_len": 10, "records": 2}
-    assert over({"text": [8, 9]}, 10, 2) == {"max_len": 10, "records": 1}
-
-
 def test_labels_entities_answers_and_scores_are_counted(tmp_path: Path) -> None:
     tagging = (Field("tokens", "words"), Field("tags", "tags"))
     tagged = records_in_memory([(["a", "b", "c"], ["B-X", "I-X", "B-Y"]), (["d"], ["O"])], tagging, "data")
@@ -126,19 +136,3 @@ def test_labels_entities_answers_and_scores_are_counted(tmp_path: Path) -> None:
     assert scores["histogram"][0][0] == 0 and scores["histogram"][-1][1] == 5
     alike = records_in_memory([("a", 2.0)], regression, "data")
     assert sum(count for _, _, count in labels_of([alike], regression)["scores"]["histogram"]) == 1
-
-
-def test_an_optional_field_may_be_in_one_split_alone_but_not_in_one_source(tmp_path: Path) -> None:
-    (tmp_path / "triples.tsv").write_text("a b\tc\te\ng h\ti\tk l\n", encoding="utf-8")
-    (tmp_path / "pairs.tsv").write_text("m n\to p\n", encoding="utf-8")
-    triples = {"file": str(tmp_path / "triples.tsv"), "text": 0, "pair": 1, "negative": 2}
-    pairs = {"file": str(tmp_path / "pairs.tsv"), "text": 0, "pair": 1}
-
-    def stats(**data: object) -> list[dict[str, Any]]:
-        recipe = {"task": "embedding", "data": data, "tokenizer": {"kind": "word", "vocab_size": 50}}
-        return measured(load_recipe(recipe, environment={}), tokens=True)
-
-    train, valid = stats(train=[triples], valid=[pairs])
-    assert (train["negative_words"], valid["pair_words"]) == (3, 2) and "negative_words" not in valid
-    with pytest.raises(DataError, match=r"pairs\.tsv has no `negative`, and .*triples\.tsv has"):
-        stats(train=[triples, pairs])

@@ -243,7 +243,6 @@ def test_the_bfloat16_copy_follows_weights_that_stay_float32_and_gradients_add_u
     assert all(not torch.equal(start[name], value) for name, value in weights(network).items())
     assert {value.dtype for value in updater.optimizer.tensors().values()} == {torch.float32}
     # Close to the float32 gradient norm, whether in one part or four
-    batches = data()
     exact = Updater(make(), CONFIG, "float32").update(batches.parts(0), 1, 0.0)[1]
     for micro_batches in (1, 4):
         norm = Updater(make(), CONFIG, "bfloat16").update(batches.parts(0, micro_batches), 1, 0.0)[1]

@@ -27,7 +27,7 @@ def put(path: Path, text: str) -> Path:
     return path
 
 
-def test_each_row_has_a_task_whose_fields_its_columns_fill() -> None:
+def test_each_row_has_a_task_whose_fields_its_columns_fill_and_names_are_known() -> None:
     assert [row.name for row in GLUE.rows] == ["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"]
     assert len(PORTUGUESE.rows) == 10 + len(GLUE.rows)
     for row in ROWS.values():
@@ -35,9 +35,14 @@ def test_each_row_has_a_task_whose_fields_its_columns_fill() -> None:
         required = {field.name for field in TASKS[row.task].fields if not field.optional}
         assert set(row.columns) <= fields and (not row.columns or required <= set(row.columns)), row.name
     assert ROWS["STS-B"].task == "regression" and ROWS["LeNER-Br"].task == "tagging"
+    assert rows_named(GLUE, "wnli, rte") == (ROWS["RTE"], ROWS["WNLI"]) == rows_named(GLUE, ["RTE", "WNLI"])
+    with pytest.raises(UsageError, match="unknown task 'RT'; did you mean 'RTE'"):
+        rows_named(GLUE, "RT")
+    with pytest.raises(UsageError, match="unknown table 'de'"):
+        suite_named("de")
 
 
-def test_files_are_located_whatever_their_case_and_packed(tmp_path: Path) -> None:
+def test_files_are_located_whatever_their_case_and_test_dev_or_held_out_is_scored(tmp_path: Path) -> None:
     path = put(tmp_path / "rte" / "Train.tsv.gz", "")
     assert located(tmp_path, ("RTE/{split}.tsv",), "train") == path.relative_to(tmp_path)
     assert located(tmp_path, ("RTE/{split}.tsv",), "dev") is None
@@ -51,9 +56,6 @@ def test_files_are_located_whatever_their_case_and_packed(tmp_path: Path) -> Non
     files = files_of(ROWS["PLUE-MNLI"], tmp_path)
     assert files.scored == {"PLUE-MNLI-mm": Path("plue/datasets/MNLI/dev_mismatched.tsv")}
     assert files.unlabelled == {"PLUE-AX": Path("plue/datasets/diagnostic/diagnostic.tsv")}
-
-
-def test_what_is_scored_is_test_dev_or_held_out(tmp_path: Path) -> None:
     row = ROWS["FaQuAD"]
     train, dev, test = (Path("faquad") / f"{split}.json" for split in ("train", "dev", "test"))
     put(tmp_path / train, "")
@@ -88,21 +90,22 @@ def test_a_file_in_another_layout_is_one_sentence_with_file_and_line(
     assert not (tmp_path / "runs").exists()
 
 
-def test_quotes_mean_nothing_and_blank_texts_of_a_test_file_keep_their_numbers(tmp_path: Path) -> None:
+def test_files_are_read_as_published_and_written_as_submitted(tmp_path: Path) -> None:
     path = put(tmp_path / "train.tsv", 'sentence\tlabel\nthe "end\t1\n"a\t0\n')
     assert labelled_records(ROWS["SST-2"], path, tmp_path).columns == {"text": ['the "end', '"a'], "label": ["1", "0"]}
     path = put(tmp_path / "test.tsv", 'id\tquestion1\tquestion2\n0\ta "b\tc\n1\t\td\n2\te\tf\n')
     assert unlabelled_records(ROWS["QQP"], path, tmp_path) == (["0", "1", "2"], [('a "b', "c"), ("", "d"), ("e", "f")])
     path = put(tmp_path / "cola.tsv", "index\tsentence\n0\tfine\n")
     assert unlabelled_records(ROWS["CoLA"], path, tmp_path) == (["0"], ["fine"])
-
-
-def test_words_of_wikiann_lose_their_mark_only_where_all_have_it(tmp_path: Path) -> None:
     path = put(tmp_path / "train", "pt:Rui\tB-PER\npt::\tO\n\npt:Porto\tB-LOC\n\n")
     assert labelled_records(ROWS["WikiANN-PT"], path, tmp_path)["tokens"] == [("Rui", ":"), ("Porto",)]
     mixed = [("pt:a", "pt:b"), ("c",)]
     assert without_marks(mixed) == (mixed, None) and without_marks([]) == ([], None)
     assert without_marks([("pt:a", "pt:")]) == ([("pt:a", "pt:")], None)
+    path = write_submission(tmp_path, "STS-B", ROWS["STS-B"], ["0", "1", "2"], [-0.25, 2.34567, 5.5])
+    assert path.read_text(encoding="utf-8") == "index\tprediction\n0\t0.000\n1\t2.346\n2\t5.000\n"
+    path = write_submission(tmp_path, "RTE", ROWS["RTE"], ["0"], ["entailment"])
+    assert path.read_text(encoding="utf-8") == "index\tprediction\n0\tentailment\n"
 
 
 def test_the_recipe_of_a_row_follows_the_changes_of_the_user(tmp_path: Path) -> None:
@@ -126,12 +129,8 @@ def task(row: Row, *by_seed: dict[int, float]) -> TaskResult:
 
 def test_the_average_is_that_of_glue() -> None:
     """Two scores of a task count as their mean, matched and mismatched too; WNLI is in one average of two."""
-    tasks = (
-        task(ROWS["CoLA"], {1: 40.0}),
-        task(ROWS["MRPC"], {1: 80.0}, {1: 90.0}),
-        task(ROWS["MNLI"], {1: 70.0}, {1: 72.0}),
-        task(ROWS["WNLI"], {1: 56.0}),
-    )
+    scores = {"CoLA": (40.0,), "MRPC": (80.0, 90.0), "MNLI": (70.0, 72.0), "WNLI": (56.0,)}
+    tasks = tuple(task(ROWS[name], *({1: score} for score in of)) for name, of in scores.items())
     result = SuiteResult(GLUE, Path(), (1,), tasks, {"RTE": "RTE/train.tsv"}, ())
     assert result.average == pytest.approx((40 + 85 + 71 + 56) / 4)
     assert result.average_without == pytest.approx((40 + 85 + 71) / 3)
@@ -144,11 +143,8 @@ def test_the_average_is_that_of_glue() -> None:
 
 
 def test_sets_of_the_portuguese_table_count_once_and_seeds_are_averaged() -> None:
-    tasks = (
-        task(ROWS["PLUE-RTE"], {1: 50.0, 2: 60.0}),
-        task(ROWS["PLUE-WNLI"], {1: 70.0, 2: 80.0}),
-        task(ROWS["LeNER-Br"], {1: 90.0, 2: 80.0}),
-    )
+    scores = {"PLUE-RTE": (50.0, 60.0), "PLUE-WNLI": (70.0, 80.0), "LeNER-Br": (90.0, 80.0)}
+    tasks = tuple(task(ROWS[name], {1: one, 2: two}) for name, (one, two) in scores.items())
     result = SuiteResult(PORTUGUESE, Path(), (1, 2), tasks, {}, ())
     assert result.average == pytest.approx(((60 + 90) / 2 + (70 + 80) / 2) / 2) and result.average_without is None
     assert "average of 3 tasks: 75.0 ± 0.0 over 2 seeds" in str(result)
@@ -169,14 +165,6 @@ def test_the_interval_of_one_seed_is_that_of_the_score_and_several_share_their_s
     assert both.interval[1] - both.interval[0] < one.interval[1] - one.interval[0]
 
 
-def test_names_of_tables_and_tasks() -> None:
-    assert rows_named(GLUE, "wnli, rte") == (ROWS["RTE"], ROWS["WNLI"]) == rows_named(GLUE, ["RTE", "WNLI"])
-    with pytest.raises(UsageError, match="unknown task 'RT'; did you mean 'RTE'"):
-        rows_named(GLUE, "RT")
-    with pytest.raises(UsageError, match="unknown table 'de'"):
-        suite_named("de")
-
-
 def test_what_is_refused_before_any_file_is_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is not a folder; it must have .* each task, such as CoLA/train\.tsv"):
         atento.glue(tmp_path / "none", "model")
@@ -190,10 +178,3 @@ def test_what_is_refused_before_any_file_is_read(tmp_path: Path) -> None:
         atento.glue(tmp_path, "model", tasks="rte,wnli")
     with pytest.raises(UsageError, match=r"`seeds` must be different whole numbers .*, at least one: got \[1, 1\]"):
         atento.glue(tmp_path, "model", seeds=[1, 1])
-
-
-def test_submission_files(tmp_path: Path) -> None:
-    path = write_submission(tmp_path, "STS-B", ROWS["STS-B"], ["0", "1", "2"], [-0.25, 2.34567, 5.5])
-    assert path.read_text(encoding="utf-8") == "index\tprediction\n0\t0.000\n1\t2.346\n2\t5.000\n"
-    path = write_submission(tmp_path, "RTE", ROWS["RTE"], ["0"], ["entailment"])
-    assert path.read_text(encoding="utf-8") == "index\tprediction\n0\tentailment\n"

@@ -55,16 +55,11 @@ def test_columns_by_number_have_no_header_and_two_are_a_pair(tmp_path: Path) -> 
 
 
 def test_options_of_a_table_that_would_have_no_effect_are_refused(tmp_path: Path) -> None:
-    for file, columns, reading in (
-        ("-", ["a"], {}),
-        ("-", [], {"encoding": "latin-1"}),
-        ("t.parquet", ["a"], {"x": "y"}),
-    ):
+    latin = {"encoding": "latin-1"}
+    for file, columns, reading in (("-", ["a"], {}), ("-", [], latin), ("t.parquet", ["a"], {"x": "y"})):
         with pytest.raises(UsageError, match=rf"--columns and --reading are for a file, .* got {file}"):
             list(table_rows(file, columns, reading))
 
-
-def test_an_empty_name_of_a_column_is_not_all_lines(tmp_path: Path) -> None:
     def command(*, file: str, cluster: object, table: object) -> None:
         raise AssertionError(table)
 

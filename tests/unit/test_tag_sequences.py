@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from itertools import pairwise, product
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,9 +18,8 @@ BIOES = ["B-PER", "E-PER", "I-PER", "O", "S-LOC", "S-PER"]
 BILOU = ["B-PER", "I-PER", "L-PER", "O", "U-LOC", "U-PER"]
 
 
-@pytest.mark.parametrize(
-    ("labels", "scheme"),
-    [
+def test_the_scheme_that_labels_suggest() -> None:
+    for labels, scheme in (
         (IOB, "IOB2"),
         (["I-LOC", "B-LOC", "O"], "IOB2"),  # in any order
         (["I-LOC", "I-PER", "O"], "IOB1"),
@@ -30,10 +28,8 @@ BILOU = ["B-PER", "I-PER", "L-PER", "O", "U-LOC", "U-PER"]
         (["NOUN", "VERB", "O"], None),
         (["B-PER", "I-PER", "X"], None),
         (["I", "O", "S"], None),  # parts of speech may be single letters
-    ],
-)
-def test_the_scheme_that_labels_suggest(labels: list[str], scheme: str | None) -> None:
-    assert scheme_of_labels(labels) == scheme
+    ):
+        assert scheme_of_labels(labels) == scheme
 
 
 def is_legal(tags: Sequence[int], chain: Chain) -> bool:
@@ -48,9 +44,7 @@ def best_sequence(scores: NDArray[np.float64], chain: Chain) -> list[int]:
 
 
 def test_legal_sequences_are_those_of_the_strict_reading() -> None:
-    """A sequence is legal exactly where a strict reading of its scheme finds the entities of the lenient one, and each
-    word with a letter is inside of one.
-    """
+    """Where a strict reading finds the entities of the lenient one, and each word with a letter is inside of one."""
     for scheme, labels in (("IOB2", IOB), ("BIOES", ["B-A", "I-A", "E-A", "S-A", "B-C", "E-C", "O"])):
         legal = transitions(labels, scheme)
         for numbers in product(range(len(labels)), repeat=3):
@@ -59,6 +53,8 @@ def test_legal_sequences_are_those_of_the_strict_reading() -> None:
             inside = sum(end - start for _, start, end in spans)
             strict = spans == entities(tags) and inside == sum(tag != "O" for tag in tags)
             assert is_legal(numbers, legal) == strict, tags
+    legal = transitions(["I-PER", "E-PER"], "BIOES")
+    assert best_sequence(np.log([[0.4, 0.6], [0.9, 0.1]]), legal) == [0, 1]  # the beginning alone is illegal
 
 
 @settings(max_examples=30)
@@ -70,8 +66,3 @@ def test_the_best_sequence_is_that_of_an_exhaustive_search(length: int, scheme: 
     sequences = [numbers for numbers in product(range(len(labels)), repeat=length) if is_legal(numbers, legal)]
     best = max(sequences, key=lambda numbers: sum(scores[word, tag] for word, tag in enumerate(numbers)))
     assert best_sequence(scores, legal) == list(best)
-
-
-def test_where_no_sequence_is_legal_one_breaks_the_scheme_as_little_as_possible() -> None:
-    legal = transitions(["I-PER", "E-PER"], "BIOES")
-    assert best_sequence(np.log([[0.4, 0.6], [0.9, 0.1]]), legal) == [0, 1]  # the beginning alone is illegal

@@ -46,9 +46,9 @@ def test_a_model_that_drafts_is_loaded_once_and_changes_no_text(tmp_path: Path) 
     usual = made(tokenizer, decoding={"beam": 1, "draft": ["ngrams"]})
     assert usual.decoding.draft == ("ngrams",) and usual.generate(PROMPT, max_new_tokens=20) == plain[0]
     assert usual.generate(PROMPT, beam=3, max_new_tokens=5) == model.generate(PROMPT, beam=3, max_new_tokens=5)
-    assert load(folder).generate(PROMPT, max_new_tokens=4, sample=True, draft="ngrams", seed=3) == load(
-        folder
-    ).generate(PROMPT, max_new_tokens=4, sample=True, seed=3)
+    options: dict[str, Any] = {"max_new_tokens": 4, "sample": True, "seed": 3}
+    one, other = load(folder), load(folder)
+    assert one.generate(PROMPT, draft="ngrams", **options) == other.generate(PROMPT, **options)
 
 
 def test_what_is_refused() -> None:

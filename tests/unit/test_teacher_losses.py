@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def test_classes_are_compared_by_the_divergence_times_the_square_of_the_temperat
     assert float(soft_classes(scores, logarithms, temperature)) == pytest.approx(total, rel=1e-12)
 
 
-def test_sets_are_compared_class_by_class() -> None:
+def test_sets_numbers_and_shares_of_teachers() -> None:
     scores, teachers = drawn(3, 4, seed=3), drawn(3, 2, 4, seed=4)
     total = 0.0
     for row, of_row in zip(scores.tolist(), teachers.tolist()):
@@ -57,14 +58,8 @@ def test_sets_are_compared_class_by_class() -> None:
             total += 9 * (q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))) / 4
     assert float(soft_sets(scores, teachers, 3.0)) == pytest.approx(total, rel=1e-10)
     assert float(soft_sets(scores, scores.unsqueeze(1), 3.0)) == pytest.approx(0, abs=1e-12)
-
-
-def test_numbers_are_compared_with_the_mean_of_the_teachers() -> None:
     numbers, teachers = torch.tensor([[1.0, 2.0]]), torch.tensor([[[2.0, 2.0], [4.0, 0.0]]])
     assert float(soft_numbers(numbers, teachers, 7.0)) == (4 + 1) / 2
-
-
-def test_the_weight_shares_the_loss_between_gold_and_teachers() -> None:
     scores, teachers, gold = drawn(2, 3, seed=5), drawn(2, 1, 3, seed=6), torch.tensor(5.0)
     empty = Batch({}, {"class": torch.zeros(2)})
     assert with_teachers(gold, soft_classes, scores, empty, "class") is gold
@@ -87,9 +82,8 @@ def test_outputs_stand_beside_the_labels_that_are_real() -> None:
 
 def language_model(seed: int, d_model: int) -> Decoder:
     torch.manual_seed(seed)
-    config = NetworkConfig(
-        "decoder", vocab_size=23, d_model=d_model, d_ff=2 * d_model, n_heads=2, n_layers=1, dropout=0.0
-    )
+    sizes: dict[str, Any] = {"vocab_size": 23, "d_model": d_model, "d_ff": 2 * d_model, "n_heads": 2, "n_layers": 1}
+    config = NetworkConfig("decoder", **sizes, dropout=0.0)
     network = build_network(config)
     assert isinstance(network, Decoder)
     return network

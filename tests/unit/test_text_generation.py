@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -17,16 +18,8 @@ from atento.tasks import text_generation
 from atento.tasks.text_generation import GeneratedText, TextGenerator, token_limit
 from atento.training.allocator import check_memory
 
-LEARNED = NetworkConfig(
-    architecture="decoder",
-    vocab_size=20,
-    d_model=16,
-    d_ff=16,
-    n_heads=2,
-    n_layers=1,
-    max_len=12,
-    positions=PositionConfig("learned"),
-)
+SIZES: dict[str, Any] = {"vocab_size": 20, "d_model": 16, "d_ff": 16, "n_heads": 2, "n_layers": 1, "max_len": 12}
+LEARNED = NetworkConfig("decoder", **SIZES, positions=PositionConfig("learned"))
 
 
 def test_the_usual_limit_gives_way_to_the_least_that_is_asked_for() -> None:
@@ -37,6 +30,9 @@ def test_the_usual_limit_gives_way_to_the_least_that_is_asked_for() -> None:
     assert token_limit(5, 0, DecodingConfig(max_new_tokens=50), LEARNED, is_prompt=True) == 12 - 4
     with pytest.raises(UsageError, match="a prompt of 13 tokens fills all 12 positions of the network"):
         token_limit(13, 0, DecodingConfig(), LEARNED, is_prompt=True)
+    check_memory(1000, 1000, "cpu")
+    with pytest.raises(UsageError, match=r"1,000,000,000,000 parameters need 14901 GiB"):
+        check_memory(10**12, 10**12, "cpu")
 
 
 def test_outputs_that_end_for_want_of_places_are_counted() -> None:
@@ -79,9 +75,3 @@ def test_batches_side_by_side_hold_no_more_than_their_caches_may_take(monkeypatc
             generator.write([[5, 6]] * 40)
         assert max(most) == expected
         most.clear()
-
-
-def test_a_network_that_no_memory_holds_is_refused_before_it_is_built() -> None:
-    check_memory(1000, 1000, "cpu")
-    with pytest.raises(UsageError, match=r"1,000,000,000,000 parameters need 14901 GiB"):
-        check_memory(10**12, 10**12, "cpu")

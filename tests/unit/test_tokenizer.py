@@ -83,7 +83,6 @@ def test_byte_is_one_id_a_byte_and_lowercase_an_option() -> None:
     lower = trained("unigram", True)
     assert lower.decode(lower.encode(text)) == "o gato pulou ação é"
     assert lower.encode_with_offsets("GATO").words == ["GATO"]
-    tokenizer = trained("byte")
     found = tokenizer.words([5 + 0xC3, 5 + 0x20, 5 + 0xC3, 5 + 0xA9, 5 + 0x61])
     assert (found.index, found.words) == ([0, None, 1, 1, 1], ["\ufffd", "éa"])
 
@@ -96,18 +95,15 @@ def test_d4_d5_specials_batches_and_words_of_every_kind(kind: str) -> None:
     assert "<unk>" in tokenizer.decode(ids) and "</s>" not in tokenizer.decode(ids)
     assert all(text in tokenizer.decode(ids, skip_special=False) for text in ("<s>", "</s>", "<pad>"))
     # Row D5: pad 0, unk 1, bos 2, eos 3, mask 4, in every kind
-    tokenizer = trained(kind)
     ids = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.mask_id]
     assert ids == [0, 1, 2, 3, 4]
     assert tokenizer.tokens(ids) == ["<pad>", "<unk>", "<s>", "</s>", "<mask>"] == list(STANDARD.values())
     # A batch is its texts one by one
-    tokenizer = trained(kind)
     texts = ["o gato", "", " ", "a maçã! 日本", "o gato"]
     assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
     assert tokenizer.encode("") == tokenizer.encode(" \t") == []
     assert tokenizer.decode([]) == ""
     # Rows D4, E2: whole words on any tokenizer
-    tokenizer = trained(kind)
     for text in ["o gato pulou (o pão), 12 ovos!", "minha avó não quer um coração"]:
         encoded = tokenizer.encode_with_offsets(text)
         words = tokenizer.words([tokenizer.bos_id, *encoded.ids, tokenizer.eos_id, tokenizer.pad_id])

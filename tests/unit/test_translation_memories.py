@@ -68,11 +68,8 @@ def test_texts_without_codes_in_the_languages_that_are_named(tmp_path: Path, fil
     assert not read(tmp_path, one_line).notes  # line 1 is no header
 
 
-def test_utf_16_is_read_as_the_file_declares(tmp_path: Path) -> None:
+def test_utf_16_variants_of_a_language_and_every_reader_of_tables(tmp_path: Path) -> None:
     assert list(read(tmp_path, GOOD.replace("utf-8", "utf-16").encode("utf-16"))) == list(read(tmp_path, GOOD))
-
-
-def test_variants_of_a_language_are_not_chosen_by_chance(tmp_path: Path) -> None:
     two = memory(unit(("en", "a"), ("pt-BR", "b")), unit(("en", "c"), ("pt-PT", "d")))
     assert refused(tmp_path, two) == "m.tmx:5: 'pt' may be pt-BR, pt-PT: name one of them"
     assert list(read(tmp_path, two, target="pt-pt")) == [("c", "d")]
@@ -81,6 +78,14 @@ def test_variants_of_a_language_are_not_chosen_by_chance(tmp_path: Path) -> None
     assert refused(tmp_path, memory(unit(("pt-BR", "x"), ("en", "a"))), "pt-BR") == one
     later = memory(unit(("pt-BR", "x"), ("en", "a")), unit(("pt", "y"), ("en", "b")))
     assert "'pt' may be pt-BR, pt: name" in refused(tmp_path, later)
+    source = SourceConfig(file="m.tmx", source="en", target="pt")
+    read(tmp_path, GOOD)
+    (seen,) = columns_seen([source], tmp_path, SOURCE_AND_TARGET)
+    assert seen["columns"] == ["EN", "pt-BR", "es"] and seen["used"] == ["en", "pt"]
+    assert list(texts_of(SourceConfig(file="m.tmx", text="es"), tmp_path)) == ["El gato"]
+    rows = table_rows(str(tmp_path / "m.tmx"), ["pt"], {})
+    assert [text for _, text in rows if text] == ["O gato  dorme", "b", "c"]
+    assert ".tmx" in endings_for(SOURCE_AND_TARGET) and ".tmx" not in endings_for(TASKS["tagging"].fields)
 
 
 def test_bad_files_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,17 +108,6 @@ def test_bad_files_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(xml_records, "LINE_LIMIT", 1 << 17)
     long = GOOD.replace("alone", "a " * (1 << 17))
     assert refused(tmp_path, long) == "m.tmx:7: the translation unit is longer than 0 MiB"
-
-
-def test_every_reader_of_tables_takes_them(tmp_path: Path) -> None:
-    source = SourceConfig(file="m.tmx", source="en", target="pt")
-    read(tmp_path, GOOD)
-    (seen,) = columns_seen([source], tmp_path, SOURCE_AND_TARGET)
-    assert seen["columns"] == ["EN", "pt-BR", "es"] and seen["used"] == ["en", "pt"]
-    assert list(texts_of(SourceConfig(file="m.tmx", text="es"), tmp_path)) == ["El gato"]
-    rows = table_rows(str(tmp_path / "m.tmx"), ["pt"], {})
-    assert [text for _, text in rows if text] == ["O gato  dorme", "b", "c"]
-    assert ".tmx" in endings_for(SOURCE_AND_TARGET) and ".tmx" not in endings_for(TASKS["tagging"].fields)
 
 
 XLIFF = (

@@ -54,7 +54,7 @@ def test_m14_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way()
     assert [len(row[0].ids) for row in found] == [4, 4]
 
 
-def test_m14_w4_an_output_matrix_of_its_own_goes_along() -> None:
+def test_m14_w4_an_output_matrix_goes_along_and_what_cannot_be_is_refused() -> None:
     """An encoder whose head has a matrix beside the embedding: the language model writes with that matrix."""
     encoder = bert(heads=(HeadConfig("masked-language-model"),), output={"tied": False})
     decoder, load_report = to_decoder(encoder)
@@ -63,12 +63,11 @@ def test_m14_w4_an_output_matrix_of_its_own_goes_along() -> None:
     assert not torch.equal(head.weight, encoder.embedding.weight)
     plain, load_report = to_decoder(bert(output={"tied": False}))
     assert plain.config.output.tied and not load_report.new
-
-
-def test_m14_one_checkpoint_reads_both_ways_or_is_refused_the_cache() -> None:
-    decoder, _ = to_decoder(bert())
+    reader, _ = to_decoder(bert())
     with pytest.raises(CapabilityError, match="looks ahead"):
-        decoder(IDS, mask=bidirectional(), state=decoder.begin())
+        reader(IDS, mask=bidirectional(), state=reader.begin())
+    with pytest.raises(CapabilityError, match=r"`feed_forward\.activation`: got 'gelu' and 'gelu-tanh'"):
+        to_encoder_decoder(bert(), tiny(presets.gpt2(max_len=12)))
 
 
 def test_m14_two_checkpoints_become_an_encoder_decoder() -> None:
@@ -91,11 +90,6 @@ def test_m14_two_checkpoints_become_an_encoder_decoder() -> None:
     assert alone.target_embedding is None
     found = generate(both, IDS, Greedy(), max_new_tokens=3, token_mask=REAL)
     assert all(len(row[0].ids) <= 3 for row in found)
-
-
-def test_m14_networks_of_different_blocks_are_refused() -> None:
-    with pytest.raises(CapabilityError, match=r"`feed_forward\.activation`: got 'gelu' and 'gelu-tanh'"):
-        to_encoder_decoder(bert(), tiny(presets.gpt2(max_len=12)))
 
 
 def test_m14_the_reading_half_of_t5_classifies() -> None:
@@ -123,24 +117,23 @@ def test_m14_absolute_to_relative_positions() -> None:
     assert isinstance(changed, Encoder) and hidden(changed).shape == (9, 8)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_m14_vocabulary_extended_then_trimmed_is_the_old_network(tied: bool) -> None:
+def test_m14_vocabulary_extended_then_trimmed_is_the_old_network() -> None:
     """New tokens change no old logit; kept tokens keep theirs under their new ids."""
-    network = tiny(presets.gpt2(max_len=12, output={"tied": tied, "bias": True}))
-    longer, load_report = extended(network, 30)
-    assert not load_report.new and not load_report.unused and longer.config.vocab_size == 30
-    with torch.no_grad():
-        before = network(IDS).logits
-        torch.testing.assert_close(longer(IDS).logits[..., :23], before, rtol=0, atol=1e-12)
-        torch.testing.assert_close(longer.embedding.weight[25], network.embedding.weight.mean(0), rtol=0, atol=1e-12)
-        kept = [3, 0, 2, 13, 12, 11, 10, 9, 8, 7, 6, 5]
-        shorter, _ = trimmed(network, kept)
-        place = torch.tensor([kept.index(i) if i in kept else -1 for i in range(23)])
-        torch.testing.assert_close(shorter(place[IDS]).logits, before[..., kept], rtol=0, atol=1e-12)
-    assert (shorter.config.eos_id, shorter.config.pad_id, shorter.config.start_id) == (0, 1, 2)
-
-
-def test_m14_vocabulary_errors() -> None:
+    for tied in (True, False):
+        network = tiny(presets.gpt2(max_len=12, output={"tied": tied, "bias": True}))
+        longer, load_report = extended(network, 30)
+        assert not load_report.new and not load_report.unused and longer.config.vocab_size == 30
+        with torch.no_grad():
+            before = network(IDS).logits
+            torch.testing.assert_close(longer(IDS).logits[..., :23], before, rtol=0, atol=1e-12)
+            torch.testing.assert_close(
+                longer.embedding.weight[25], network.embedding.weight.mean(0), rtol=0, atol=1e-12
+            )
+            kept = [3, 0, 2, 13, 12, 11, 10, 9, 8, 7, 6, 5]
+            shorter, _ = trimmed(network, kept)
+            place = torch.tensor([kept.index(i) if i in kept else -1 for i in range(23)])
+            torch.testing.assert_close(shorter(place[IDS]).logits, before[..., kept], rtol=0, atol=1e-12)
+        assert (shorter.config.eos_id, shorter.config.pad_id, shorter.config.start_id) == (0, 1, 2)
     network = tiny(presets.gpt2(max_len=12))
     with pytest.raises(ValueError, match="at least the present 23: got 5"):
         extended(network, 5)

@@ -62,9 +62,6 @@ def test_update_ratios_are_by_layer() -> None:
     after = before | {"stack.blocks.0.a.weight": torch.ones(4) * 1.1, "embedding.weight": torch.ones(4) * 3}
     ratios = update_ratios(before, after)
     assert ratios == pytest.approx({"stack.blocks.0": (4 * 0.01 / 9) ** 0.5, "embedding": 2.0}, rel=1e-5)
-
-
-def test_a_head_without_a_target_is_told_once_after_an_epoch_or_at_the_end() -> None:
     counts, told = TargetCounts(updates_per_epoch=3), list[list[str]]()
     for update in range(1, 6):  # the objective of one head comes late, that of another has targets now and then
         counts.add({"vocabulary": 0, "next-sentence": update % 2} | ({"late": 0} if update > 3 else {}))

@@ -12,9 +12,7 @@ from atento.storage.whole_file import write_output
 
 
 @pytest.mark.parametrize("old", [None, "the old page"])
-def test_r3_a_full_disk_leaves_the_old_file_and_nothing_beside_it(
-    old: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_r3_a_full_disk_leaves_the_old_file(old: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "page.html"
     if old is not None:
         path.write_text(old, encoding="utf-8")

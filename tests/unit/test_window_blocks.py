@@ -41,12 +41,11 @@ def made(cbow: CBOWConfig, vocab_size: int) -> CBOW:
     return network
 
 
+WIDTHS = st.integers(1, 4)
+
+
 @settings(max_examples=40)
-@given(
-    st.lists(st.lists(st.integers(0, 5), max_size=40), min_size=1, max_size=6),
-    st.integers(1, 4),
-    st.sampled_from([0.0, 0.1]),
-)
+@given(st.lists(st.lists(st.integers(0, 5), max_size=40), min_size=1, max_size=6), WIDTHS, st.sampled_from([0.0, 0.1]))
 def test_windows_in_blocks_are_those_one_by_one(sentences: list[list[int]], window: int, subsample: float) -> None:
     config = replace(CONFIG, window=window, subsample=subsample)
     windows = Windows([[0, 1], *sentences], 6, config, seed=3)

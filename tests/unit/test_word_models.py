@@ -43,17 +43,14 @@ def test_c15_word2vec_files_load_and_pool(name: str, tmp_path: Path) -> None:
     assert [word for word, _ in model.words.vectors.neighbours("gato", 2)] == [",", "ação"]
 
 
-def test_c15_a_damaged_file_is_named_and_saving_is_refused(tmp_path: Path) -> None:
+def test_c15_a_damaged_file_is_named_saving_is_refused_and_precisions_are_known(tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_text("2 3\ngato 1 2 3\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"bad\.txt"):
         atento.load(tmp_path / "bad.txt")
     write_text_vectors(tmp_path / "good.txt", VECTORS)
     with pytest.raises(CapabilityError, match="word models stay as published"):
         atento.load(tmp_path / "good.txt").save(tmp_path / "out")
-
-
-def test_c15_a_model_of_words_knows_its_precision(tmp_path: Path) -> None:
-    """It said float32 in any precision, and int8 was taken in silence."""
+    # It said float32 in any precision, and int8 was taken in silence
     write_text_vectors(tmp_path / "words.txt", VECTORS)
     for asked, known in (("float32", "float32"), ("float64", "float64"), ("auto", "float32")):
         model = atento.load(tmp_path / "words.txt", precision=asked)
@@ -64,14 +61,8 @@ def test_c15_a_model_of_words_knows_its_precision(tmp_path: Path) -> None:
 
 def elmo() -> ELMo:
     characters = CharacterConfig(d_char=4, filters=((1, 4), (2, 4)), n_highway=1)
-    config = NetworkConfig(
-        architecture="elmo",
-        d_model=6,
-        n_heads=1,
-        n_layers=2,
-        dropout=0.0,
-        elmo=ELMoConfig(characters=characters, d_cell=8),
-    )
+    of_characters = ELMoConfig(characters=characters, d_cell=8)
+    config = NetworkConfig("elmo", d_model=6, n_heads=1, n_layers=2, dropout=0.0, elmo=of_characters)
     torch.manual_seed(0)
     return ELMo(config).double().eval()
 
@@ -91,9 +82,6 @@ def test_c14_elmo_pools_words_and_not_the_marks_around_them() -> None:
     np.testing.assert_allclose(below[1], lowest[2].numpy(), atol=1e-6)
     other = embed_words(WordModel(network), ["gato", "gato alto"], EmbeddingConfig(pooling="first"))
     assert np.abs(other[0] - other[1]).max() > 1e-6
-
-
-def test_c14_errors() -> None:
     with pytest.raises(UsageError, match="`layer` must lie between -3 and 2: got 3"):
         embed_words(WordModel(elmo()), ["gato"], EmbeddingConfig(layer=3))
     with pytest.raises(UsageError, match="unknown pooling 'sum'"):
