@@ -28,6 +28,7 @@ from atento.data.records.splits import Split, by_source, split_of
 from atento.runs.mixing_preview import mixed_sources, mixing_lines
 from atento.runs.prepare import read_data
 from atento.text import Tokenizer
+from failing import fails
 
 LETTERS = "abcdef"
 NETWORK = NetworkConfig(architecture="decoder", d_model=8, d_ff=16, n_heads=2, n_layers=1)
@@ -158,7 +159,7 @@ def test_m16_shares_hold_for_sources_of_any_size(mixing: dict[str, Any], batch_t
         assert planned == pytest.approx(share)
 
 
-def test_m16_an_epoch_has_as_many_updates_as_reading_all_sources_once_takes() -> None:
+def test_m16_epochs_rates_of_each_kind_and_mixtures_that_change() -> None:
     whole, _, _ = made({})
     for mixing in ({"kind": "equal"}, {"kind": "weights", "weights": [1, 5, 2]}, {"kind": "temperature"}):
         batches, _, _ = made(mixing)
@@ -169,9 +170,6 @@ def test_m16_an_epoch_has_as_many_updates_as_reading_all_sources_once_takes() ->
     two, _, _ = made({"kind": "equal"}, objectives=objectives)  # each text once, under one of the objectives
     assert two.updates_per_epoch == pytest.approx(whole.updates_per_epoch, abs=1)
     assert sum(epochs for _, epochs in two.expected(two.updates_per_epoch)[:2]) < 1 < two.expected(9)[-1][1]
-
-
-def test_temperature_1_is_in_proportion_to_targets_and_every_source_is_read_by_every_objective() -> None:
     batches, _, _ = made({"kind": "temperature", "temperature": 1})
     targets = [member.targets for member in batches.members]
     shares = batches.shares.at(np.arange(3))
@@ -181,20 +179,14 @@ def test_temperature_1_is_in_proportion_to_targets_and_every_source_is_read_by_e
     assert len(batches.members) == 6 and len(batches) == sum(COUNTS.values())
     assert batches.shares.at(np.arange(1))[0] == pytest.approx([0.375, 0.125, 0.1875, 0.0625, 0.1875, 0.0625])
     assert len(mixed_sources(batches, counted_split(), recipe, 400)) == 3
-
-
-@pytest.mark.parametrize("mixing", [{}, {"kind": "proportional"}])
-def test_proportional_is_the_concatenation_bit_for_bit(mixing: dict[str, Any]) -> None:
-    batches, _, _ = made(mixing)
-    texts = [text for name, count in COUNTS.items() for text in source_texts(name, count)]
-    whole, _, _ = made({}, split=Split({"text": texts}, ""))
-    assert isinstance(batches, PlannedBatches) and len(batches) == len(whole) == 375
-    for update in (0, 3, 11):
-        for part, expected in zip(batches.parts(update), whole.parts(update), strict=True):
-            assert torch.equal(part.batch.inputs["ids"], expected.batch.inputs["ids"])
-
-
-def test_a_mixture_that_changes_is_interpolated_and_can_be_entered_anywhere() -> None:
+    for mixing in ({}, {"kind": "proportional"}):
+        batches, _, _ = made(mixing)
+        texts = [text for name, count in COUNTS.items() for text in source_texts(name, count)]
+        whole, _, _ = made({}, split=Split({"text": texts}, ""))
+        assert isinstance(batches, PlannedBatches) and len(batches) == len(whole) == 375
+        for update in (0, 3, 11):
+            for part, expected in zip(batches.parts(update), whole.parts(update), strict=True):
+                assert torch.equal(part.batch.inputs["ids"], expected.batch.inputs["ids"])
     points = [{"at": 0.25, "weights": [1, 0, 0]}, {"at": 0.75, "weights": [0, 3, 1]}]
     batches, letters, _ = made({"kind": "weights", "points": points}, steps=401)
     shares = batches.shares.at(np.array([0, 100, 200, 300, 400, 5000]))
@@ -233,8 +225,7 @@ def test_what_cannot_be_is_refused_in_one_sentence() -> None:
         ({"kind": "weights", "points": [{"at": 2, "weights": [1, 1, 1]}]}, r"`at` must lie in \[0, 1\]: got 2"),
         ({"kind": "weights", "points": [{"at": at, "weights": [1, 1, 1]} for at in (1, 0)]}, "rising order"),
     ):
-        with pytest.raises(RecipeError, match=message):
-            made(mixing)
+        fails(RecipeError, message, made, mixing)
     sources = [{"memory": "a"}, {"memory": "b"}]
     points = {"kind": "weights", "points": [{"at": 0, "weights": [1, 1]}]}
     recipe: dict[str, Any] = {"task": "language-modeling", "data": {"train": sources, "mixing": points}}

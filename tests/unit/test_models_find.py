@@ -141,8 +141,7 @@ def test_of_a_hub_model_only_what_is_read_is_fetched(tmp_path: Path) -> None:
     other = {"consolidated.safetensors", "original/params.json", "onnx/config.json", "checkpoint-500/model.safetensors"}
     other |= {"pytorch_model.bin", "tf_model.h5", "openvino/openvino_model.xml"}
     patterns = {"allow_patterns": model_hub._HUB_FILES, "ignore_patterns": model_hub._NOT_FETCHED}
-    found = filter_repo_objects(read | other, **patterns)
-    assert set(found) == read
+    assert set(filter_repo_objects(read | other, **patterns)) == read
     for folder in ("0_Transformer", "2_Dense"):
         (tmp_path / folder).mkdir()
     (tmp_path / "2_Dense" / "model.safetensors").write_bytes(b"")

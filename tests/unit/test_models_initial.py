@@ -59,12 +59,6 @@ def test_b2_a_learned_table_is_made_longer_when_training_starts_from_a_shorter_o
     assert all(torch.equal(ready.weights[other], start.weights[other]) for other in start.weights if "pos" not in other)
 
 
-def test_b2_what_is_not_learned_stays_as_it_is(tmp_path: Path) -> None:
-    start, old, wanted, tokenizer = shorter(tmp_path)
-    assert fine_tuned(start, wanted, tokenizer).max_len == 3
-    assert lengthened(start, old, wanted).weights.keys() == start.weights.keys()
-
-
 TABLES = [("encoder", "classification"), ("decoder", "language-modeling"), ("encoder-decoder", "translation")]
 
 
@@ -101,16 +95,19 @@ def test_f7_no_table_of_the_model_grows_unasked(tmp_path: Path, architecture: st
     assert fresh == {name: value.shape for name, value in start.weights.items()}
 
 
-@pytest.mark.parametrize("train", ["all", "head", "bias", "lora", "last-1"])
-def test_f7_new_rows_are_trained_or_refused(tmp_path: Path, train: str) -> None:
-    start, tokenizer = started(tmp_path, "encoder")
-    longer = {"positions": {"kind": "learned", "longer": "interpolated"}}
-    assert tuned(start, tokenizer, "classification", train, max_len=5, **longer).max_len == 5
-    if train == "all":
-        assert tuned(start, tokenizer, "classification", train, max_len=5).max_len == 5
-    else:
-        with pytest.raises(RecipeError, match=rf"at most 3, .* with `init.train` {train}, .*: got 5; leave it out"):
-            tuned(start, tokenizer, "classification", train, max_len=5)
+def test_b2_f7_new_rows_are_trained_or_refused_and_what_is_not_learned_stays_as_it_is(tmp_path: Path) -> None:
+    for train in ("all", "head", "bias", "lora", "last-1"):
+        start, tokenizer = started(tmp_path, "encoder")
+        longer = {"positions": {"kind": "learned", "longer": "interpolated"}}
+        assert tuned(start, tokenizer, "classification", train, max_len=5, **longer).max_len == 5
+        if train == "all":
+            assert tuned(start, tokenizer, "classification", train, max_len=5).max_len == 5
+        else:
+            with pytest.raises(RecipeError, match=rf"at most 3, .* with `init.train` {train}, .*: got 5; leave it out"):
+                tuned(start, tokenizer, "classification", train, max_len=5)
+    start, old, wanted, tokenizer = shorter(tmp_path)
+    assert fine_tuned(start, wanted, tokenizer).max_len == 3
+    assert lengthened(start, old, wanted).weights.keys() == start.weights.keys()
 
 
 @pytest.mark.parametrize(("architecture", "stack"), [("encoder", "stack"), ("encoder-decoder", "decoder")])
@@ -204,7 +201,7 @@ def test_each_key_beside_a_model_has_an_effect_or_a_warning(tmp_path: Path, key:
     assert tried or refused
 
 
-def test_a_head_of_other_labels_begins_again() -> None:
+def test_a_head_of_other_labels_begins_again_and_has_the_dropout_of_the_recipe(tmp_path: Path) -> None:
     for before, after, way in (
         (("NEG", "POS"), ("neg", "pos"), "data with 'NEG' for 'neg', 'POS' for 'pos' keep it"),
         (("NEG", "POS"), ("0", "1"), "data with 'NEG' for '0', 'POS' for '1' keep it"),
@@ -227,17 +224,14 @@ def test_a_head_of_other_labels_begins_again() -> None:
         else:
             assert said[0].startswith(f"the labels of the data are {', '.join(map(repr, after))}, those of the classif")
             assert said[0].endswith(f"its output begins with random weights; {way}")
-
-
-@pytest.mark.parametrize(("rate", "heads"), [(None, 0.3), (0.0, 0.0), (0.2, 0.2)])
-def test_the_dropout_of_a_recipe_is_that_of_the_heads_too(tmp_path: Path, rate: float | None, heads: float) -> None:
-    """That of a released head stayed where all three rates were 0."""
-    start, tokenizer = started(tmp_path, "encoder")
-    tokenizer.save(tmp_path)
-    network = network_config(start.config, tmp_path)
-    of_labels = HeadConfig("classification", ("x", "y"), dropout=0.3)
-    network = replace(network, heads=(of_labels, HeadConfig("answer", dropout=0.0)))
-    start = replace(start, config=start.config | {"network": network_to_dict(network)})
-    changes: dict[str, object] = {} if rate is None else {"network.dropout": rate}
-    config, _ = outcome(start, tokenizer, "classification", changes)
-    assert config.heads == (replace(of_labels, dropout=heads),)
+    # That of a released head stayed where all three rates were 0
+    for rate, heads in ((None, 0.3), (0.0, 0.0), (0.2, 0.2)):
+        start, tokenizer = started(tmp_path, "encoder")
+        tokenizer.save(tmp_path)
+        network = network_config(start.config, tmp_path)
+        of_labels = HeadConfig("classification", ("x", "y"), dropout=0.3)
+        network = replace(network, heads=(of_labels, HeadConfig("answer", dropout=0.0)))
+        start = replace(start, config=start.config | {"network": network_to_dict(network)})
+        changes: dict[str, object] = {} if rate is None else {"network.dropout": rate}
+        config, _ = outcome(start, tokenizer, "classification", changes)
+        assert config.heads == (replace(of_labels, dropout=heads),)

@@ -18,6 +18,7 @@ from atento.base.errors import ModelError, RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.tables.renamed_keys import VERSION, nested, renamed
 from atento.models.migration import migrated
+from failing import fails
 
 CASES: dict[str, Any] = json.loads(Path(__file__).with_name("version_1.json").read_text(encoding="utf-8"))
 IDS, CHARACTERS = torch.tensor([[4, 9, 7, 10, 5]]), torch.arange(10).view(1, 2, 5)
@@ -78,12 +79,10 @@ def test_a_migrated_folder_saved_again_has_the_same_bits(tmp_path: Path, name: s
 
 def test_a_later_version_is_refused(tmp_path: Path) -> None:
     folder = written(tmp_path / "new", {**CASES["decoder"], "config": CASES["decoder"]["config"] | {"version": 3}})
-    with pytest.raises(ModelError, match=r"new: config\.json is of version 3, .* up to 2"):
-        atento.load(folder, device="cpu")
+    fails(ModelError, r"new: config\.json is of version 3, .* up to 2", atento.load, folder, device="cpu")
     recipe = tmp_path / "my.yaml"
     recipe.write_text("task: translation\ndata: {train: {world: train, count: 9}}\nnetwork: {attention_dropout: 0.1}\n")
-    with pytest.raises(RecipeError, match=r"my\.yaml:3:11: network\.attention_dropout is now network\.attention\.dro"):
-        load_recipe(recipe)
+    fails(RecipeError, r"my\.yaml:3:11: network\.attention_dropout is now network\.attention\.dro", load_recipe, recipe)
     assert renamed("network", "bias") == "network.bias is now network.attention.bias and network.feed_forward.bias"
     assert renamed("network", "d_model") is None
     now = {"attention": {"bias": False}, "feed_forward": {"bias": False}, "d_model": 4, "ids": {"pad": 1}}

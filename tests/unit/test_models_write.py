@@ -22,8 +22,7 @@ def test_w3_a_model_folder_is_written_whole_with_its_folders(tmp_path: Path) -> 
     (folder / "notes.txt").write_text("mine", encoding="utf-8")
     fails(CheckpointError, r"notes.txt does not belong to it", read_model, folder)
     # sentence-transformers keeps its pooling in a folder: written, verified, and nothing beside it
-    files = {"1_Pooling/config.json": b"{}"}
-    folder = write_model(tmp_path / "model", CONFIG, WEIGHTS, files)
+    folder = write_model(tmp_path / "model", CONFIG, WEIGHTS, {"1_Pooling/config.json": b"{}"})
     assert read_model(folder).config == CONFIG
     (folder / "1_Pooling" / "config.json").write_bytes(b"[]")
     fails(CheckpointError, r"1_Pooling/config.json was altered", read_model, folder)

@@ -60,15 +60,12 @@ def test_w17_no_text_stands_twice_and_the_first_is_that_of_one_output() -> None:
     assert alike > 3  # the beam alone found one text twice
 
 
-def test_w17_a_beam_as_wide_as_everything_gives_the_best_texts_there_are() -> None:
+def test_w17_a_wide_beam_gives_the_best_texts_and_fewer_where_there_are_no_more() -> None:
     for seed in range(4):
         chain = Chain.random(seed, 3, 6)
         for row, outputs in enumerate(written(chain, beam=1024, n_best=10)):
             finished = [one.text for one in outputs if one.hypothesis.finished]
             assert finished == ranked_texts(chain, row)[: len(finished)] and len(finished) == 10
-
-
-def test_w17_fewer_are_given_where_there_are_no_more() -> None:
     chain = Chain.random(1, 3, 6)
     for outputs in written(chain, lambda ids: "same", beam=4, n_best=3):
         assert [one.text for one in outputs] == ["same"]

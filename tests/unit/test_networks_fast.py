@@ -29,6 +29,7 @@ from atento.inference.packed_modules import pack
 from atento.inference.plain import PlainStepFunction
 from atento.inference.slots import Reading, Slots
 from atento.networks import build_network
+from failing import fails
 
 V = 37
 SIZES = {"vocab_size": V, "d_model": 32, "d_ff": 48, "n_heads": 4, "n_layers": 2, "max_len": 64, "dropout": 0.0}
@@ -329,8 +330,7 @@ def test_many_rows_of_8_bits_have_a_product_of_their_own(
     found = product(x)
     assert product.of_many is not None
     features(monkeypatch, amx=False)
-    expected = Int8Linear(weight, bias, activation=activation)(x)
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(found, Int8Linear(weight, bias, activation=activation)(x), atol=1e-4, rtol=1e-5)
 
 
 def test_bfloat16_without_such_instructions_is_multiplied_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,16 +380,6 @@ def test_making_a_fast_twin_leaves_the_network_as_it_was(config: NetworkConfig, 
     assert shared or precision != "float32"
 
 
-def test_what_has_no_fast_path_is_said() -> None:
-    shaw = network_of(NetworkConfig(**SIZES, positions=PositionConfig("shaw")))
-    assert why_not_fast(shaw) == "Shaw positions"
-    with pytest.raises(CapabilityError, match="no fast steps for Shaw positions"):
-        FastStepFunction(shaw)
-    assert not isinstance(step_function(shaw), FastStepFunction)
-    with pytest.raises(CapabilityError, match="int8 is for networks with a fast decoder"):
-        step_function(shaw, precision="int8")
-
-
 def test_weights_are_shown_under_the_fast_search_and_a_prefix_is_read_first() -> None:
     network = network_of(ENCODER_DECODERS["transformer"])
     ids, real = inputs([5, 9])
@@ -408,6 +398,11 @@ def test_weights_are_shown_under_the_fast_search_and_a_prefix_is_read_first() ->
             for step_function in (network, FastStepFunction(network))
         ]
         assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
+    shaw = network_of(NetworkConfig(**SIZES, positions=PositionConfig("shaw")))
+    assert why_not_fast(shaw) == "Shaw positions"
+    fails(CapabilityError, "no fast steps for Shaw positions", FastStepFunction, shaw)
+    assert not isinstance(step_function(shaw), FastStepFunction)
+    fails(CapabilityError, "int8 is for networks with a fast decoder", step_function, shaw, precision="int8")
 
 
 @pytest.mark.parametrize("config", [ENCODER_DECODERS["transformer"], DECODERS["gpt2"]], ids=["sources", "prompts"])

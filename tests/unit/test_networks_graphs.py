@@ -12,6 +12,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.inference.graphs import ROOM, Buffers, GraphStepFunction
+from failing import fails
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, inputs, network_of
 
 ALL = ENCODER_DECODERS | DECODERS
@@ -124,8 +125,7 @@ def test_a_state_that_is_not_the_newest_is_refused() -> None:
     assert torch.equal(a, b)
     one, other = first.select(torch.tensor([0, 1])), first.select(torch.tensor([1, 0]))
     step_function.step(start, one)
-    with pytest.raises(CapabilityError, match="not the newest"):
-        step_function.step(start, other)
+    fails(CapabilityError, "not the newest", step_function.step, start, other)
     with pytest.raises(CapabilityError, match="float32 and bfloat16"):
         GraphStepFunction(network_of(ENCODER_DECODERS["transformer"]), "int8")
 

@@ -11,6 +11,7 @@ from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import MaskConfig
 from atento.networks import build_network
+from failing import fails
 
 SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 3, "dropout": 0.0}
 IDS = torch.randint(1, 13, (2, 11), generator=torch.Generator().manual_seed(0))
@@ -56,7 +57,7 @@ def test_a_decoder_with_a_window_reads_on_from_its_cache() -> None:
     assert (away[:7] > 0).all() and (away[7:] == 0).all()  # three layers of two neighbours
 
 
-def test_a_mask_in_place_of_its_own_keeps_the_window() -> None:
+def test_a_mask_in_place_of_its_own_keeps_the_window(tmp_path: Any) -> None:
     """Pair by pair, in its layers alone: of a prefix, a decoder sees as many tokens ahead as behind."""
     for architecture, ahead in (("decoder", 2), ("encoder", 1)):
         network = made(architecture, MaskConfig("window", left=2, right=1, layers=(1,)))
@@ -67,9 +68,6 @@ def test_a_mask_in_place_of_its_own_keeps_the_window() -> None:
                 if layer == 1:
                     seen = [may and q - 2 <= k <= q + ahead for k, may in enumerate(seen)]
                 assert mask[q] == seen, (layer, q)
-
-
-def test_masks_that_cannot_be_are_refused(tmp_path: Any) -> None:
     with pytest.raises(RecipeError, match="`mask` of a decoder must be causal or window: got 'lookahead'"):
         NetworkConfig(**SIZES, architecture="decoder", mask=MaskConfig("lookahead", ahead=1))
     with pytest.raises(RecipeError, match=r"`mask\.layers` count from 0 to 2: got \(3,\)"):
@@ -78,6 +76,5 @@ def test_masks_that_cannot_be_are_refused(tmp_path: Any) -> None:
         NetworkConfig(**SIZES, architecture="recurrent-lm", mask=MaskConfig("causal"))
     recipe = tmp_path / "my.yaml"
     recipe.write_text("task: translation\ndata: {train: {world: train, count: 9}}\nnetwork:\n  mask: {ahead: 2}\n")
-    with pytest.raises(RecipeError, match=r"my\.yaml:4:17: `mask\.ahead` has no meaning for a mask of kind window"):
-        load_recipe(recipe)
+    fails(RecipeError, r"my\.yaml:4:17: `mask\.ahead` has no meaning for a mask of kind window", load_recipe, recipe)
     assert load_recipe(recipe, ["network.mask.kind=lookahead"]).recipe.network.mask == MaskConfig("lookahead", ahead=2)

@@ -24,6 +24,7 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
 from atento.model import Model
 from atento.networks import EncoderDecoder, build_network
+from failing import fails
 
 P = PositionConfig
 CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=2, dropout=0.0, max_len=16, norm="pre")
@@ -206,15 +207,23 @@ def test_b7_one_table_a_stack_or_one_a_layer(kind: Any, table: str, shared: bool
     assert torch.allclose(seen_of(network)["encoder", 1], between["encoder", 1]) != one
 
 
-def test_what_the_schemes_learn_is_stored_under_names_of_their_own() -> None:
+def test_b2_schemes_are_stored_under_names_of_their_own_and_tables_have_an_end() -> None:
     positions = (P("learned", gate=True), P("shaw", gate=True, layers=(1,)), P("learned", layers=(0,)), P("alibi"))
     added = ("schemes.0.weight", "gates.0")
     names = {f"{where}_inputs.positions.{what}" for where in ("source", "target") for what in added}
     for stack in ("encoder", "decoder"):
         names |= {f"{stack}.positions.schemes.0.{what}" for what in ("gate", "scheme.keys", "scheme.value_table")}
         names |= {f"{stack}.positions.added.0.schemes.0.weight"}
-    assert stored(make(positions)) == names
-    assert stored(make((P("sinusoidal"), P("rotary"), P("alibi")))) == set()
+    assert stored(make(positions)) == names and stored(make((P("sinusoidal"), P("rotary"), P("alibi")))) == set()
+    for shift in (0, 2):
+        network = make((P("learned", shift=shift),), max_len=5)
+        logits(network, SOURCE, TARGET[:, :5])
+        state = network.begin()
+        network(SOURCE, TARGET[:, :5], state=state)
+        last = partial(network, None, TARGET[:, 5:], state=state)
+        for call in (partial(network.encode, TEXT), partial(network, SOURCE, TARGET), last):
+            fails(UsageError, "the table of learned positions holds 5: got a text of 6 tokens; cut it", call)
+        make((P("sinusoidal"), P("shaw", max_distance=2)), max_len=5)(SOURCE, TARGET)  # these have no end
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -270,19 +279,6 @@ def test_b9_relative_schemes_read_texts_longer_than_any_table(name: str) -> None
     torch.testing.assert_close(part[:, 4:-4], whole[:, 24:36], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("shift", [0, 2])
-def test_b2_a_text_longer_than_the_learned_table_is_an_error_wherever_it_is_read(shift: int) -> None:
-    network = make((P("learned", shift=shift),), max_len=5)
-    logits(network, SOURCE, TARGET[:, :5])
-    state = network.begin()
-    network(SOURCE, TARGET[:, :5], state=state)
-    last = partial(network, None, TARGET[:, 5:], state=state)
-    for call in (partial(network.encode, TEXT), partial(network, SOURCE, TARGET), last):
-        with pytest.raises(UsageError, match="the table of learned positions holds 5: got a text of 6 tokens; cut it"):
-            call()
-    make((P("sinusoidal"), P("shaw", max_distance=2)), max_len=5)(SOURCE, TARGET)  # these have no end
-
-
 # Storage ------------------------------------------------------------------------------------------------------------
 
 
@@ -308,7 +304,7 @@ def test_f5_a_saved_model_of_any_positions_loads_with_bit_equal_logits(name: str
         assert not isinstance(module, Sinusoidal) or bool(module.table[0, 1] == 1)
 
 
-def test_b1_w11_a_network_loaded_in_float64_has_positions_of_float64(tmp_path: Path) -> None:
+def test_b1_b8_w11_positions_of_float64_when_loaded_and_rotated(tmp_path: Path) -> None:
     """Its logits are those of a network whose learned tables hold the formula, to 1e-12; float32 is 1e-8 off."""
     network = make((P("sinusoidal"),), torch.float32)
     loaded = atento.load(saved(network, tmp_path / "model"), precision="float64").network
@@ -320,15 +316,12 @@ def test_b1_w11_a_network_loaded_in_float64_has_positions_of_float64(tmp_path: P
     other.load_state_dict(weights)
     assert isinstance(loaded, EncoderDecoder)
     torch.testing.assert_close(logits(loaded, SOURCE, TARGET), logits(other, SOURCE, TARGET), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_b8_w11_rotated_scores_in_float64_depend_on_the_distance_alone(interleaved: bool) -> None:
-    """Far or near, to the last digits but those that a float64 angle of 50,000 has lost."""
-    network = make((P("rotary", interleaved=interleaved),))
-    near = encoded(network, SOURCE, torch.arange(5).expand(2, -1))
-    far = encoded(network, SOURCE, torch.arange(50_000, 50_005).expand(2, -1))
-    torch.testing.assert_close(far, near, rtol=0, atol=1e-9)
+    # Far or near, to the last digits but those that a float64 angle of 50,000 has lost
+    for interleaved in (False, True):
+        network = make((P("rotary", interleaved=interleaved),))
+        near = encoded(network, SOURCE, torch.arange(5).expand(2, -1))
+        far = encoded(network, SOURCE, torch.arange(50_000, 50_005).expand(2, -1))
+        torch.testing.assert_close(far, near, rtol=0, atol=1e-9)
 
 
 # Configuration ------------------------------------------------------------------------------------------------------
@@ -350,8 +343,7 @@ def test_a_scheme_that_cannot_be_or_does_not_fit_the_network_is_refused() -> Non
         ({"kind": "disentangled", "heads": [0]}, "`heads` is not supported for disentangled positions"),
         ({"kind": "disentangled", "n_buckets": 8, "max_distance": 7}, "may be `max_distance`, 7, at most: got 8"),
     ):
-        with pytest.raises(RecipeError, match=message):
-            PositionConfig(**given)
+        fails(RecipeError, message, PositionConfig, **given)
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (P("shaw", heads=(0, 2)), {}, r"`positions.heads` count from 0 to 1: got \(0, 2\)"),
         (P("shaw", layers=(2,)), {}, r"`positions.layers` count from 0 to 1: got \(2,\)"),
@@ -359,8 +351,7 @@ def test_a_scheme_that_cannot_be_or_does_not_fit_the_network_is_refused() -> Non
         (P("rotary", heads=(0,)), {"attention": {"n_kv_heads": 1}}, "`positions.heads` of rotary positions need `att"),
     ]
     for positions, changes, message in cases:
-        with pytest.raises(RecipeError, match=message):
-            changed(CONFIG, positions=positions, **changes)
+        fails(RecipeError, message, changed, CONFIG, positions=positions, **changes)
     deep = make((P("shaw", layers=(2,)),), n_decoder_layers=3)  # there is a third layer in the decoder alone
     assert all(name.startswith("decoder.") for name in stored(deep)) and len(stored(deep)) == 2
     with pytest.raises(ValueError, match=r"rotary positions need a head at least 2 wide: got 4 and fraction 0\.25"):
@@ -406,5 +397,4 @@ def test_a_recipe_with_a_wrong_scheme_names_place_and_rule(tmp_path: Path) -> No
     ):
         path = tmp_path / "my.yaml"
         path.write_text(RECIPE + written, encoding="utf-8")
-        with pytest.raises(RecipeError, match=message):
-            load_recipe(path, environment={})
+        fails(RecipeError, message, load_recipe, path, environment={})

@@ -28,6 +28,7 @@ from atento.networks import Encoder, build_network
 from atento.networks.adapters import adapt
 from atento.networks.frozen import FrozenVectors, frozen
 from atento.text import Tokenizer
+from failing import fails
 
 V = 37
 SIZES: dict[str, Any] = {"vocab_size": V, "d_model": 32, "d_ff": 48, "n_heads": 4, "n_layers": 2, "max_len": 16}
@@ -133,13 +134,25 @@ def test_rows_join_if_padding_costs_less_than_a_call_and_products_have_few_numbe
     assert seen == {4, 8, 12, 16}
 
 
-@pytest.mark.parametrize("name", ENCODERS)
-def test_int8_reader_is_near_and_not_equal(name: str) -> None:
+def test_int8_reader_is_near_and_a_row_does_not_depend_on_the_others() -> None:
     """The distance of int8 from float32 is bounded: weights and activations of 8 bits have errors of about 1 %."""
-    network = random_network(ENCODERS[name])
-    inputs = batch(network.config)
-    real = inputs["token_mask"]
-    assert 1e-5 < distance(reader(network, "int8")(**inputs).hidden[real], network(**inputs).hidden[real]) < 0.06
+    for name in ENCODERS:
+        network = random_network(ENCODERS[name])
+        inputs = batch(network.config)
+        real = inputs["token_mask"]
+        assert 1e-5 < distance(reader(network, "int8")(**inputs).hidden[real], network(**inputs).hidden[real]) < 0.06
+    # Alone, in a batch and in another order a row has the same vectors, to rounding
+    for precision in (None, "int8"):
+        network = random_network(ENCODERS["bert"])
+        fast, inputs = reader(network, precision), batch(network.config)
+        together = fast(**inputs).hidden
+        backwards = fast(**{name: value.flip(0) for name, value in inputs.items()}).hidden.flip(0)
+        tolerance = 1e-5 if precision is None else 5e-3
+        for row, length in enumerate(LENGTHS):
+            if length:
+                alone = fast(**{name: value[row : row + 1, :length] for name, value in inputs.items()}).hidden
+                assert distance(alone[0], together[row, :length]) < tolerance
+                assert distance(backwards[row, :length], together[row, :length]) < tolerance
 
 
 @pytest.mark.skipif(best_precision("cpu") != "bfloat16", reason="slow without bfloat16 products")
@@ -153,21 +166,6 @@ def test_bfloat16_reader_is_as_near_as_the_encoder_in_bfloat16() -> None:
     assert isinstance(fast, FastReader) and fast(**inputs).hidden.dtype == torch.bfloat16
     ours, theirs = (distance(one(**inputs).hidden[real].float(), expected) for one in (fast, half))
     assert ours < max(0.03, 2 * theirs)
-
-
-@pytest.mark.parametrize("precision", [None, "int8"])
-def test_a_row_does_not_depend_on_the_others(precision: Any) -> None:
-    """Alone, in a batch and in another order a row has the same vectors, to rounding."""
-    network = random_network(ENCODERS["bert"])
-    fast, inputs = reader(network, precision), batch(network.config)
-    together = fast(**inputs).hidden
-    backwards = fast(**{name: value.flip(0) for name, value in inputs.items()}).hidden.flip(0)
-    tolerance = 1e-5 if precision is None else 5e-3
-    for row, length in enumerate(LENGTHS):
-        if length:
-            alone = fast(**{name: value[row : row + 1, :length] for name, value in inputs.items()}).hidden
-            assert distance(alone[0], together[row, :length]) < tolerance
-            assert distance(backwards[row, :length], together[row, :length]) < tolerance
 
 
 def test_rows_of_int8_products_by_hand_and_without_vnni(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +189,7 @@ def test_rows_of_int8_products_by_hand_and_without_vnni(monkeypatch: pytest.Monk
     assert int8_linear.Int8Linear(weight, None).narrow
 
 
-def test_observed_frozen_left_padded_and_positioned_reading_is_plain() -> None:
+def test_observed_frozen_left_padded_positioned_and_unsupported_reading_is_plain() -> None:
     network = random_network(ENCODERS["bert"])
     fast, inputs = reader(network, "int8"), batch(network.config)
     with observe(network) as observation:
@@ -212,10 +210,7 @@ def test_observed_frozen_left_padded_and_positioned_reading_is_plain() -> None:
         found = vectors.hidden(lambda: hidden, ids, real, segments)
         assert torch.equal(found[:, :2], hidden[[0, 1, 1], :2]) and not found[:, 2].any()
     assert vectors.computed == 2
-
-
-def test_what_the_reader_does_not_support() -> None:
-    """Those networks read by their own forward pass, and int8 is refused by name."""
+    # Those networks read by their own forward pass, and int8 is refused by name
     recurrent = build_network(NetworkConfig(architecture="recurrent-lm", vocab_size=V, d_model=8, n_layers=1))
     sparse = build_network(NetworkConfig(**PLAIN, attention=AttentionConfig(sparse=SparseConfig(top_k=2))))
     adapted = build_network(ENCODERS["bert"])
@@ -227,8 +222,7 @@ def test_what_the_reader_does_not_support() -> None:
     parts = {"RecurrentLM": recurrent, "EncoderDecoder": writer, "sparse attention": sparse, "adapters": adapted}
     for part, network in parts.items():
         assert reader(network.eval()) is network
-        with pytest.raises(CapabilityError, match=f"int8 reading is for encoders on the CPU, not for .*{part}"):
-            reader(network, "int8")
+        fails(CapabilityError, f"int8 reading is for encoders on the CPU, not for .*{part}", reader, network, "int8")
 
 
 WORDS = tuple(f"palavra{number}" for number in range(24))
@@ -249,7 +243,7 @@ def sentences(count: int = 16) -> list[str]:
     return [" ".join(WORDS[word] for word in rng.integers(0, 24, 2 + 5 * rng.integers(0, 3))) for _ in range(count)]
 
 
-def test_models_read_fast_and_in_the_order_of_the_input() -> None:
+def test_models_read_fast_in_the_order_of_the_input_pack_changed_weights_fill_masks_and_classify_pairs() -> None:
     """`embed` by the reader equals `embed` by the network, text by text; int8 is near."""
     model, texts = model_of(), sentences()
     assert isinstance(model.reader(), FastReader) and model.reader() is model.reader()
@@ -262,10 +256,7 @@ def test_models_read_fast_and_in_the_order_of_the_input() -> None:
         np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
     error = np.linalg.norm(model_of("int8").embed(texts) - vectors, axis=1) / np.linalg.norm(vectors, axis=1)
     assert 1e-5 < error.max() < 0.06
-
-
-def test_changed_weights_are_packed_again() -> None:
-    """No stale result after a change of the weights in place, nor after `to`."""
+    # No stale result after a change of the weights in place, nor after `to`
     model = model_of()
     before = model.embed("palavra1 palavra2")
     with torch.no_grad():
@@ -275,27 +266,6 @@ def test_changed_weights_are_packed_again() -> None:
     np.testing.assert_allclose(Model(model.network, model.tokenizer, {}, None).embed("palavra1 palavra2"), after)
     assert model.to(precision="int8").reader() is not model.reader().network  # type: ignore[attr-defined]
     assert np.abs(model.embed("palavra1 palavra2") - after).max() < 0.1
-
-
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_pairs_are_classified_as_by_the_network(precision: str) -> None:
-    """Labels of pairs with segments are those of the plain pass, and probabilities near."""
-    head = HeadConfig(name="classification", kind="classification", labels=("sim", "não", "talvez"))
-    model = model_of(precision, heads=(head,), pooler=True)
-    model.config["pairs"] = True
-    pairs = list(zip(sentences(), reversed(sentences())))
-    labels = model.classify(pairs)
-    fast = model._made["reader"]
-    model._made["reader"] = model.network
-    expected = model.classify(pairs)
-    assert isinstance(fast, FastReader)
-    sure = [number for number, label in enumerate(expected) if label.probability > 0.4]
-    assert len(sure) > 5 and [labels[number].name for number in sure] == [expected[number].name for number in sure]
-    tolerance = 1e-5 if precision == "float32" else 0.05
-    assert max(abs(a.probability - b.probability) for a, b in zip(labels, expected)) < tolerance
-
-
-def test_masks_are_filled_in_int8() -> None:
     head = HeadConfig(name="vocabulary", kind="masked-language-model")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -303,3 +273,18 @@ def test_masks_are_filled_in_int8() -> None:
     text = f"palavra1 {plain.tokenizer.specials.roles['mask']} palavra3"  # type: ignore[union-attr]
     expected, candidates = plain.fill(text, top=3), near.fill(text, top=3)
     assert candidates[0].probability == pytest.approx(expected[0].probability, rel=0.3)
+    # Labels of pairs with segments are those of the plain pass, and probabilities near
+    for precision in ("float32", "int8"):
+        head = HeadConfig(name="classification", kind="classification", labels=("sim", "não", "talvez"))
+        model = model_of(precision, heads=(head,), pooler=True)
+        model.config["pairs"] = True
+        pairs = list(zip(sentences(), reversed(sentences())))
+        labels = model.classify(pairs)
+        fast = model._made["reader"]
+        model._made["reader"] = model.network
+        expected = model.classify(pairs)
+        assert isinstance(fast, FastReader)
+        sure = [number for number, label in enumerate(expected) if label.probability > 0.4]
+        assert len(sure) > 5 and [labels[number].name for number in sure] == [expected[number].name for number in sure]
+        tolerance = 1e-5 if precision == "float32" else 0.05
+        assert max(abs(a.probability - b.probability) for a, b in zip(labels, expected)) < tolerance

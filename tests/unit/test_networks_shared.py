@@ -13,6 +13,7 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.models.load import load_model
 from atento.models.write import save_model
 from atento.networks import Encoder, build_network, parameter_count
+from failing import fails
 
 SIZES = {"vocab_size": 37, "d_model": 16, "d_ff": 24, "n_heads": 4, "n_layers": 3, "max_len": 20, "dropout": 0.0}
 IDS = torch.arange(18).view(2, 9)
@@ -52,8 +53,7 @@ def test_each_layer_is_observed_under_its_number_saved_and_loaded(tmp_path: Path
     network = albert()
     with torch.no_grad(), observe(network) as recorded:
         network(IDS)
-    assert recorded.n_layers == {"encoder": 3}
-    assert not torch.equal(recorded["encoder", 0], recorded["encoder", 2])
+    assert recorded.n_layers == {"encoder": 3} and not torch.equal(recorded["encoder", 0], recorded["encoder", 2])
     network = albert(heads=(HeadConfig("masked-language-model"),))
     about = {"model_type": "atento", "name": "x", "task": "embedding", "network": network_to_dict(network.config)}
     folder = save_model(tmp_path / "saved", about, network.state_dict(), None)
@@ -69,16 +69,11 @@ def test_the_dense_layer_of_a_head_has_its_own_activation() -> None:
         layers = network.heads["classification"]
         with torch.no_grad():
             out = network(IDS)
-            expected = layers.out(function(layers.dense(out.hidden[:, 0])))
-            torch.testing.assert_close(out.logits, expected)
-
-
-def test_parts_that_do_not_fit_are_refused() -> None:
+            torch.testing.assert_close(out.logits, layers.out(function(layers.dense(out.hidden[:, 0]))))
     with pytest.raises(RecipeError, match=r"`embedding\.width` belongs to an encoder: got architecture 'decoder'"):
         NetworkConfig(architecture="decoder", embedding={"width": 8})
     with pytest.raises(RecipeError, match=r"`embedding\.width` must be at least 1: got 0"):
         NetworkConfig(architecture="encoder", embedding={"width": 0})
     with pytest.raises(RecipeError, match=r"span-boundary head .* `d_model`: `embedding\.width` must be null"):
         NetworkConfig(architecture="encoder", embedding={"width": 8}, heads=(HeadConfig("span-boundary"),))
-    with pytest.raises(RecipeError, match=r"`activation` belongs to a .* head"):
-        HeadConfig("answer", activation="relu")
+    fails(RecipeError, r"`activation` belongs to a .* head", HeadConfig, "answer", activation="relu")

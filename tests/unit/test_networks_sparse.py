@@ -17,6 +17,7 @@ from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import EncoderDecoder
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
+from failing import fails
 
 SOURCE, TARGET = map(torch.tensor, ([[5, 6, 7, 8, 9, 4, 10], [9, 4, 3, 8, 0, 0, 0]], [[2, 5, 6, 9], [2, 8, 9, 4]]))
 REAL = SOURCE > 0
@@ -126,8 +127,7 @@ def test_settings_that_cannot_be_or_do_not_fit_the_network_are_refused() -> None
         ({"blocks": 2, "top_k": 3}, "`blocks` excludes `top_k`"),
         ({"layers": (-1,)}, r"`layers` must not be negative: got \(-1,\)"),
     ):
-        with pytest.raises(RecipeError, match=message):
-            SparseConfig(**arguments)
+        fails(RecipeError, message, SparseConfig, **arguments)
     with pytest.raises(RecipeError, match=r"`attention.sparse.layers` count from 0 to 1: got \(2,\)"):
         NetworkConfig(n_layers=2, attention=AttentionConfig(sparse=SparseConfig(top_k=1, layers=(2,))))
     message = r"`attention\.sparse\.blocks` adds nothing to scores and drops no weights: got t5 positions"

@@ -20,6 +20,7 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
 from atento.networks import EncoderDecoder, Output, build_network, parameter_count
 from atento.networks.layers import Block, FeedForward, Residual, RMSNorm, TokenEmbedding, make_block
+from failing import fails
 
 CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=2, dropout=0.0)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])
@@ -60,8 +61,7 @@ def test_a6_a7_every_token_moves_every_other_of_an_encoder_and_none_earlier_of_a
     assert bool((influence(make(norm=norm), "encoder") > 1e-8).all())
     # ∂h_i/∂x_j = 0 exactly for j > i, and not 0 for j ≤ i
     moved = influence(make(norm=norm), "decoder")
-    assert bool((moved.triu(1) == 0).all())
-    assert bool((moved[torch.ones(4, 4).tril().bool()] > 1e-8).all())
+    assert bool((moved.triu(1) == 0).all()) and bool((moved[torch.ones(4, 4).tril().bool()] > 1e-8).all())
 
 
 SELF_OR_4 = predicate(lambda b, h, q, k: (k == q) | (k == 3), "self or 4")
@@ -93,8 +93,7 @@ def test_a18_one_network_reads_either_way_by_its_mask_joined_with_the_padding() 
         with observe(network) as seen:
             network.encode(SOURCE, mask=mask, source_token_mask=REAL)
         allowed = mask.dense(5) if isinstance(mask, Mask) else mask
-        expected = (allowed & padding(REAL).dense(5)).expand(2, 2, 5, 5)
-        assert torch.equal(seen["encoder", 0] > 0, expected)
+        assert torch.equal(seen["encoder", 0] > 0, (allowed & padding(REAL).dense(5)).expand(2, 2, 5, 5))
 
 
 @pytest.mark.parametrize("normed", [False, True])
@@ -136,28 +135,13 @@ def test_a2_a8_fused_and_per_head_weights_convert_both_ways() -> None:
     torch.testing.assert_close(x @ part.head_weights()["query"][0], columns)
 
 
-def test_a9_the_decoder_does_not_change_the_keys_and_values_it_reads() -> None:
-    """Cross-attention: shape (T,S); K and V come of the encoder alone; padding of the source gets exactly 0."""
-    network = make()
-    with observe(network) as first:
-        network(SOURCE, TARGET, source_token_mask=REAL)
-    assert first["cross", 0].shape == (2, 2, 4, 5)
-    assert bool((first["cross", 0][1, :, :, 3:] == 0).all()) and bool((first["cross", 1][1, :, :, 3:] == 0).all())
-    states = [network(SOURCE, x, source_token_mask=REAL, state=network.begin()).state for x in (TARGET, TARGET.flip(1))]
-    for one, other in zip(states[0].blocks, states[1].blocks):
-        assert torch.equal(one.cross_attention.keys, other.cross_attention.keys)
-        assert torch.equal(one.cross_attention.values, other.cross_attention.values)
-        assert not torch.equal(one.self_attention.keys, other.self_attention.keys)
-
-
-def test_a9_whatever_stands_in_the_padding_nothing_changes() -> None:
+def test_a9_nothing_in_the_padding_and_no_decoder_changes_what_is_read() -> None:
     """Outputs, and exactly zero gradients at padded source positions."""
     network = make()
     noise = torch.where(REAL, SOURCE, torch.full_like(SOURCE, 11))
     expected = logits(network, SOURCE, TARGET, source_token_mask=REAL)
     torch.testing.assert_close(logits(network, noise, TARGET, source_token_mask=REAL), expected, rtol=0, atol=0)
-    alone = logits(network, SOURCE[1:, :3], TARGET[1:])
-    torch.testing.assert_close(expected[1:], alone, rtol=0, atol=1e-12)
+    torch.testing.assert_close(expected[1:], logits(network, SOURCE[1:, :3], TARGET[1:]), rtol=0, atol=1e-12)
     encoded = network.encode(SOURCE, source_token_mask=REAL).detach().requires_grad_()
     network(None, TARGET, encoded=encoded, source_token_mask=REAL).logits.sum().backward()
     assert bool((encoded.grad[~REAL] == 0).all()) and bool((encoded.grad[REAL].abs().sum(-1) > 0).all())
@@ -173,6 +157,17 @@ def test_a9_whatever_stands_in_the_padding_nothing_changes() -> None:
     out.sum().backward()
     assert bool(out.isfinite().all())
     assert all(bool(p.grad.isfinite().all()) for p in network.parameters() if p.grad is not None)
+    # Cross-attention: shape (T,S); K and V come of the encoder alone; padding of the source gets exactly 0
+    network = make()
+    with observe(network) as first:
+        network(SOURCE, TARGET, source_token_mask=REAL)
+    assert first["cross", 0].shape == (2, 2, 4, 5)
+    assert bool((first["cross", 0][1, :, :, 3:] == 0).all()) and bool((first["cross", 1][1, :, :, 3:] == 0).all())
+    states = [network(SOURCE, x, source_token_mask=REAL, state=network.begin()).state for x in (TARGET, TARGET.flip(1))]
+    for one, other in zip(states[0].blocks, states[1].blocks):
+        assert torch.equal(one.cross_attention.keys, other.cross_attention.keys)
+        assert torch.equal(one.cross_attention.values, other.cross_attention.values)
+        assert not torch.equal(one.self_attention.keys, other.self_attention.keys)
 
 
 def test_a12_c7_c8_h6_whole_equals_token_by_token_row_by_row_and_from_what_is_encoded() -> None:
@@ -192,8 +187,7 @@ def test_a12_c7_c8_h6_whole_equals_token_by_token_row_by_row_and_from_what_is_en
     swapped = logits(network, SOURCE[order], TARGET[order], source_token_mask=REAL[order])
     torch.testing.assert_close(swapped[order], together, rtol=0, atol=1e-12)
     for row in range(2):
-        length = int(REAL[row].sum())
-        alone = logits(network, SOURCE[row : row + 1, :length], TARGET[row : row + 1])
+        alone = logits(network, SOURCE[row : row + 1, : int(REAL[row].sum())], TARGET[row : row + 1])
         torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-12)
     # C7: changing target t moves logits from t on, never before: logits t-1 predict it
     before = logits(network, SOURCE, TARGET)
@@ -242,7 +236,7 @@ def test_c1_a_pre_norm_stack_ends_with_a_norm_and_a_post_norm_one_does_not(norm:
         torch.testing.assert_close(out.var(-1, unbiased=False), torch.ones(out.shape[:2]).double(), rtol=0, atol=1e-3)
 
 
-def test_c2_feed_forward_by_its_formula() -> None:
+def test_c2_c4_feed_forward_and_embedding_by_their_formulas() -> None:
     """max(0, x W1 + b1) W2 + b2, or x·Φ(x) in the middle; each position alike."""
     torch.manual_seed(0)
     x = torch.randn(2, 3, 4, dtype=torch.float64)
@@ -253,18 +247,6 @@ def test_c2_feed_forward_by_its_formula() -> None:
         bent = inner.clamp(min=0) if activation == "relu" else inner * phi
         torch.testing.assert_close(part(x), bent @ part.outer.weight.T + part.outer.bias, rtol=0, atol=1e-12)
         torch.testing.assert_close(part(x)[:, 1:2], part(x[:, 1:2]), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("layers", [1, 3])
-@pytest.mark.parametrize("length", [1, 4])
-def test_c3_shape_in_is_shape_out(layers: int, length: int) -> None:
-    network = make(n_layers=layers, n_decoder_layers=2)
-    x = torch.randn(2, length, 8, dtype=torch.float64)
-    assert network.encoder(x).shape == network.decoder(x, memory=torch.randn(2, 7, 8).double()).shape == x.shape
-    assert len(network.encoder.blocks) == layers and len(network.decoder.blocks) == 2
-
-
-def test_c4_embedding_is_the_row_times_root_d_plus_the_position() -> None:
     table = TokenEmbedding(5, 9)
     torch.nn.init.normal_(table.weight)
     torch.testing.assert_close(table(torch.tensor([[3]]))[0, 0], table.weight[3] * 3)
@@ -276,6 +258,15 @@ def test_c4_embedding_is_the_row_times_root_d_plus_the_position() -> None:
     x, same = placed.embedding(SOURCE), bare.embedding(SOURCE)
     torch.testing.assert_close(placed.source_inputs(x), placed.source_inputs.positions(x))
     assert torch.equal(bare.source_inputs(same), same)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("length", [1, 4])
+def test_c3_shape_in_is_shape_out(layers: int, length: int) -> None:
+    network = make(n_layers=layers, n_decoder_layers=2)
+    x = torch.randn(2, length, 8, dtype=torch.float64)
+    assert network.encoder(x).shape == network.decoder(x, memory=torch.randn(2, 7, 8).double()).shape == x.shape
+    assert len(network.encoder.blocks) == layers and len(network.decoder.blocks) == 2
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -361,14 +352,11 @@ def test_initial_weights_follow_their_shapes() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     network = make()
-    with pytest.raises(ValueError, match="`n_kv_heads` must divide `n_heads`: got 3 and 4"):
-        MultiHeadAttention(8, 4, n_kv_heads=3)
-    with pytest.raises(ValueError, match="give `source_ids`, or `encoded`, or a `state` that has seen the source"):
-        network(None, TARGET)
+    fails(ValueError, "`n_kv_heads` must divide `n_heads`: got 3 and 4", MultiHeadAttention, 8, 4, n_kv_heads=3)
+    fails(ValueError, "give `source_ids`, or `encoded`, or a `state` that has seen the source", network, None, TARGET)
     with pytest.raises(ValueError, match="a list of masks gives one a layer: got 3 for 2 layers"):
         network.encode(SOURCE, mask=[causal()] * 3)
-    with pytest.raises(ValueError, match="`vocab_size` must be at least 1: got 0"):
-        EncoderDecoder(replace(CONFIG, vocab_size=0))
+    fails(ValueError, "`vocab_size` must be at least 1: got 0", EncoderDecoder, replace(CONFIG, vocab_size=0))
     with pytest.raises(RecipeError, match=r"`architecture` cannot be 'encoders'; did you mean 'encoder'\? Known: "):
         replace(CONFIG, architecture="encoders")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the mask padding was made for 5 keys: got 4"):

@@ -8,6 +8,8 @@ import pytest
 from nbformat import reads, v4, validate, writes
 from tools import notebooks
 
+from failing import fails
+
 SOURCES = notebooks.sources()
 MACHINE = re.compile(
     r"(?<![\w<])/(tmp|home|root|work|dev|usr|var|Users)/|\b[A-Z]:\\\\|0x[0-9a-f]{6}|<script|<iframe|\\u001b"
@@ -20,8 +22,7 @@ def test_every_source_has_both_notebooks_and_none_is_left_over(tmp_path: Path) -
         assert {file.stem for file in (notebooks.FOLDER / language).iterdir()} == {file.stem for file in SOURCES}
     source = tmp_path / "lesson.py"
     source.write_text('# %% [markdown] lang="en"\n# # Title\n\n# %% [markdown]\n# text\n', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"lesson.py: a cell of text needs lang="):
-        notebooks.made(source, "en")
+    fails(ValueError, r"lesson.py: a cell of text needs lang=", notebooks.made, source, "en")
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)

@@ -44,8 +44,7 @@ def test_what_agrees_and_values_for_json_for_people_and_as_text():
         ("a", "b", 0.0, False),
         (None, None, 0.0, True),
     ):
-        assert agrees(value, expected, within) is right
-        assert compare(value, expected, within=within).passed is right
+        assert agrees(value, expected, within) is right and compare(value, expected, within=within).passed is right
     value = {"a": torch.tensor([1.5, float("-inf")]), "b": AtMost(1e-5), "c": {"d": (True, None)}}
     assert plain(value) == {"a": [1.5, "-inf"], "b": "at most 1e-05", "c": {"d": [True, None]}}
     assert one_line(plain(value)) == "a: [1.5 -inf]; b: at most 1e-05; c: (d: [yes -])"

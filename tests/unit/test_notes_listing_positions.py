@@ -13,6 +13,7 @@ from atento.attention.positions import T5Bias
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.base.errors import UsageError
 from atento.notes import PositionalEncoding, RelativePositionalEncoding
+from failing import fails
 
 
 def test_positional_encoding_adds_the_formula_k3() -> None:
@@ -35,8 +36,7 @@ def test_positional_encoding_adds_the_formula_k3() -> None:
         (5000, (2, 5, 6), r"`x` must be \(B,L,D\) or \(L,D\) with D = `d_model` 8: got \(2, 5, 6\)"),
         (5000, (8,), r"got \(8,\)"),
     ):
-        with pytest.raises(UsageError, match=said):
-            PositionalEncoding(8, max_len=most)(torch.zeros(shape))
+        fails(UsageError, said, PositionalEncoding(8, max_len=most), torch.zeros(shape))
 
 
 def shaw_written_out(module, q, k, v, limit, sees=None):
@@ -77,8 +77,7 @@ def test_spec_errors_57_59_and_60() -> None:
     """One letter fewer than the vectors have dimensions; with the missing one it is part of our score."""
     module, q = RelativePositionalEncoding(6, max_len=5), torch.randn(1, 1, 4, 6)
     vectors = module.rel_embeddings[torch.arange(4) - torch.arange(4)[:, None] + 4]  # of every pair, (4,4,6)
-    with pytest.raises(RuntimeError, match="number of subscripts"):
-        torch.einsum("bhid,jd->bhij", q, vectors)
+    fails(RuntimeError, "number of subscripts", torch.einsum, "bhid,jd->bhij", q, vectors)
     zeros = torch.zeros(1, 1, 4, 4)
     found = module.relative.scores(q, q, QueryKeyPositions.arange(4, 4), 1.0)
     torch.testing.assert_close(zeros + found, torch.einsum("bhid,ijd->bhij", q, vectors))
@@ -135,15 +134,13 @@ def test_relative_positional_encoding_by_steps_and_by_gradient() -> None:
     learned = module.rel_embeddings.grad.abs().sum(dim=1) > 0
     assert learned.tolist() == [abs(distance) < 5 for distance in range(-7, 8)]
     module, x = RelativePositionalEncoding(8, max_len=4, n_heads=2), torch.zeros(1, 2, 3, 4)
-    with pytest.raises(UsageError, match="`n_heads` must divide `d_model`: got 3 and 8"):
-        RelativePositionalEncoding(8, n_heads=3)
+    fails(UsageError, "`n_heads` must divide `d_model`: got 3 and 8", RelativePositionalEncoding, 8, n_heads=3)
     with pytest.raises(UsageError, match=r"`max_len` must be at least 1 and `max_distance` not .*: got 0 and None"):
         RelativePositionalEncoding(8, 0)
     with pytest.raises(UsageError, match="must not be longer than `max_len` 4: got 5 positions; `max_distance` would"):
         module(*[torch.zeros(5, 4)] * 3, 5)
     assert RelativePositionalEncoding(4, 4, max_distance=2)(*[torch.zeros(5, 4)] * 3, 5).shape == (5, 4)
-    with pytest.raises(UsageError, match="`seq_len` must be the number of keys, 3: got 4"):
-        module(x, x, x, 4)
+    fails(UsageError, "`seq_len` must be the number of keys, 3: got 4", module, x, x, x, 4)
     with pytest.raises(UsageError, match=r"with K = `d_model` / `n_heads` = 4: got \(1, 2, 3, 8\), \(1, 2, 3, 4\)"):
         module(torch.zeros(1, 2, 3, 8), x, x, 3)
     with pytest.raises(UsageError, match=r"got \(1, 2, 3, 4\), \(1, 2, 3, 4\) and \(1, 2, 3, 7\)"):

@@ -36,8 +36,7 @@ def call(app: typer.Typer, *arguments: str):
 
 def parsed(file: Path):
     """The document, if it is valid HTML; html5lib refuses what is not."""
-    parser = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False)
-    return parser.parse(file.read_text(encoding="utf-8"))
+    return html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(file.read_text(encoding="utf-8"))
 
 
 def text_of(element) -> str:
@@ -45,18 +44,6 @@ def text_of(element) -> str:
 
 
 # The notes and their rows ---------------------------------------------------------------------------------------------
-
-
-def test_every_row_stands_in_a_note_and_every_error_on_the_page_of_its_note() -> None:
-    assert {row for note in NOTES for row in note.rows} == set(ROWS)
-    for note in NOTES:
-        assert len(note.rows) == len(set(note.rows)), note.name
-        assert all(chapter.rows and chapter.title for chapter in note.chapters)
-    assert [note.number for note in NOTES] == [1, 2, 3, 4, 5]
-    assert sorted({number for note in NOTES for number in note.errors}) == list(ERRATA)
-    for note in NOTES:
-        assert [n for n in note.errors if not set(ERRATA[n].rows) & set(note.rows)] == [], note.name
-    assert 5 in NOTES[1].errors and 23 in NOTES[2].errors and 40 in NOTES[3].errors and 53 in NOTES[4].errors
 
 
 # The pages ------------------------------------------------------------------------------------------------------------
@@ -131,19 +118,16 @@ def test_a_failing_row_is_shown_and_ends_with_status_1(app, tmp_path, monkeypatc
 HOSTILE = '<script>alert(1)</script></td></pre>"><img src=x onerror=alert(1)>'
 
 
-@pytest.mark.parametrize("words", [ENGLISH, PORTUGUESE], ids=["en", "pt-BR"])
-def test_nothing_of_a_text_becomes_markup(tmp_path, words) -> None:
+def test_nothing_of_a_text_becomes_markup_and_questions_stand_with_the_note_that_asks(tmp_path) -> None:
     answer = Answer("A1", {HOSTILE: HOSTILE}, {HOSTILE: 1}, (HOSTILE, HOSTILE), (HOSTILE, HOSTILE), note=3)
     drawn = Finding({HOSTILE: [HOSTILE]}, HOSTILE, True, {HOSTILE: {HOSTILE: None}}, HOSTILE, HOSTILE)
     rows = [Row("A1", HOSTILE, lambda: drawn), Row("L9", HOSTILE, lambda: Finding({}, {}, True, answers=(answer,)))]
-    note_pages.write_report(rows, tmp_path, words, 1, lambda line: None)
-    document = parsed(tmp_path / f"{NOTES[2].name}.html")
-    assert [element.tag for element in document.iter() if element.tag in ("script", "img")] == []
-    assert text_of(document).count("<script>alert(1)</script>") >= 8
-
-
-def test_questions_stand_with_the_note_that_asks(tmp_path) -> None:
-    """Each with its answer in the language of the page, its numbers, its figure and its experiment."""
+    for words in (ENGLISH, PORTUGUESE):
+        note_pages.write_report(rows, tmp_path, words, 1, lambda line: None)
+        document = parsed(tmp_path / f"{NOTES[2].name}.html")
+        assert [element.tag for element in document.iter() if element.tag in ("script", "img")] == []
+        assert text_of(document).count("<script>alert(1)</script>") >= 8
+    # Each with its answer in the language of the page, its numbers, its figure and its experiment
     svg = '<svg xmlns="http://www.w3.org/2000/svg"><defs><marker id="end"/></defs><path marker-end="url(#end)"/></svg>'
     texts = {n: ((f"Why {n}?", f"Por que {n}?"), (f"So {n}.", f"Assim {n}.")) for n in (1, 3, 5)}
     answers = tuple(Answer("A6", {"links": n}, {"links": n}, *both, svg, n) for n, both in texts.items())
@@ -184,25 +168,22 @@ def test_pages_are_whole_or_not_there_and_a_row_of_several_notes_runs_once(tmp_p
 # The command ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_wrong_usage_is_one_sentence_before_any_work(app, tmp_path, monkeypatch) -> None:
+    for arguments, said in (
         (["--report", "A1"], "--report needs --out FOLDER"),
         (["--report", "--out", "x", "--json", "A1"], "without --page, --list and --json"),
         (["--report", "--out", "x", "Z9"], "unknown row 'Z9'"),
         (["A1", "--language", "klingon"], "not written in 'klingon'"),
         (["--report", "--out", "FILE", "A1"], "is a file, and a folder is needed"),
-    ],
-)
-def test_wrong_usage_is_one_sentence_before_any_work(app, tmp_path, monkeypatch, arguments, said) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "FILE").write_text("", encoding="utf-8")
-    result = call(app, *arguments)
-    assert isinstance(result.exception, UsageError) and said in str(result.exception) and result.stdout == ""
-    assert [file.name for file in tmp_path.iterdir()] == ["FILE"]
+    ):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "FILE").write_text("", encoding="utf-8")
+        result = call(app, *arguments)
+        assert isinstance(result.exception, UsageError) and said in str(result.exception) and result.stdout == ""
+        assert [file.name for file in tmp_path.iterdir()] == ["FILE"]
 
 
-def test_rows_list_and_page_in_portuguese(app) -> None:
+def test_rows_list_and_page_in_portuguese_and_every_row_and_error_stands_in_its_note(app) -> None:
     listed = call(app, "--language", "pt")
     assert "A13  a atenção sem posições ignora a ordem das palavras" in listed.stdout.splitlines()
     assert "Segundo cinco notas de aula" in listed.stderr
@@ -218,6 +199,15 @@ def test_rows_list_and_page_in_portuguese(app) -> None:
     assert "## Exemplos resolvidos e perguntas" in shown and "### C17b" in shown
     assert len(re.findall(r"^\*\*\d+:\*\* ", shown, re.M)) == sum(len(one.rows) for one in ERRATA.values())
     assert shown.count("](../src/atento_lab/notes/checks/") == len(ROWS)
+    assert {row for note in NOTES for row in note.rows} == set(ROWS)
+    for note in NOTES:
+        assert len(note.rows) == len(set(note.rows)), note.name
+        assert all(chapter.rows and chapter.title for chapter in note.chapters)
+    assert [note.number for note in NOTES] == [1, 2, 3, 4, 5]
+    assert sorted({number for note in NOTES for number in note.errors}) == list(ERRATA)
+    for note in NOTES:
+        assert [n for n in note.errors if not set(ERRATA[n].rows) & set(note.rows)] == [], note.name
+    assert 5 in NOTES[1].errors and 23 in NOTES[2].errors and 40 in NOTES[3].errors and 53 in NOTES[4].errors
 
 
 def test_figures_of_answers_are_files_too(app, tmp_path, monkeypatch) -> None:

@@ -37,6 +37,7 @@ from atento_lab.notes.errata import ERRATA, errata_of, errors_named
 from atento_lab.notes.finding import Finding, Row
 from atento_lab.notes.table import ROWS, rows_named, run
 from atento_lab.notes.wording import CREDIT
+from failing import fails
 from planting import around, put, wrapped
 from test_notes_wording import left_in_english
 
@@ -255,10 +256,8 @@ def test_rows_fail_where_the_code_is_wrong(monkeypatch, wrong, rows):
 
 
 def test_rows_named_a_check_that_breaks_fails_alone_and_a_row_draws_its_own_numbers() -> None:
-    assert [row.id for row in rows_named(["l1", "A3"])] == ["L1", "A3"]
-    assert rows_named([]) == list(ROWS.values())
-    with pytest.raises(UsageError, match=r"unknown row 'A99'.*Known: A1, A2, A3,"):
-        rows_named(["A3", "A99"])
+    assert [row.id for row in rows_named(["l1", "A3"])] == ["L1", "A3"] and rows_named([]) == list(ROWS.values())
+    fails(UsageError, r"unknown row 'A99'.*Known: A1, A2, A3,", rows_named, ["A3", "A99"])
 
     def broken() -> Finding:
         raise RuntimeError("no such thing")
@@ -272,5 +271,4 @@ def test_rows_named_a_check_that_breaks_fails_alone_and_a_row_draws_its_own_numb
     alone = next(run([ROWS["A6"]], seed=4)).finding
     assert torch.equal(torch.rand(1), expected)
     *_, after_others = run(rows_named(["A1", "A3", "A6"]), seed=4)
-    assert after_others.finding == alone
-    assert next(run([ROWS["A6"]], seed=5)).finding.value != alone.value
+    assert after_others.finding == alone and next(run([ROWS["A6"]], seed=5)).finding.value != alone.value

@@ -32,6 +32,7 @@ from atento.data.records.splits import Split
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
+from failing import fails
 from masking_by_row import random_partition
 
 SENTENCES = ["O gato dorme. Ele sonha com peixe.", "A casa é azul. A porta é verde. O sol brilha.", "Eu leio. Tu lês."]
@@ -74,10 +75,8 @@ def test_e3_the_published_sentence_even_parts_and_what_is_refused(tokenizer: Tok
     # A tokenizer without sentinels and too many spans are refused
     plain = train_tokenizer(TokenizerConfig("bpe", vocab_size=120), SENTENCES)
     given = preparation(plain, NetworkConfig(), SENTENCES)
-    with pytest.raises(TokenizerError, match="needs a tokenizer with sentinels"):
-        batches_for(given, (ObjectiveConfig("span-corruption"),))
-    with pytest.raises(ValueError, match="2 spans need 3 sentinels: got 2"):
-        corrupt([1, 2, 3], [(0, 1), (2, 3)], [8, 9])
+    fails(TokenizerError, "needs a tokenizer with sentinels", batches_for, given, (ObjectiveConfig("span-corruption"),))
+    fails(ValueError, "2 spans need 3 sentinels: got 2", corrupt, [1, 2, 3], [(0, 1), (2, 3)], [8, 9])
     made = batches_for(preparation(tokenizer, NetworkConfig(), SENTENCES), (ObjectiveConfig("span-corruption"),))
     assert len(made) == 3
 
@@ -114,10 +113,11 @@ def pairs_of(made: PlannedBatches, epoch: int) -> list[tuple[int, int, int]]:
     return list(zip(*columns))
 
 
-def test_e4_half_of_the_second_sentences_follow_and_no_false_one_is_of_the_same_document(tokenizer: Tokenizer) -> None:
+def test_e4_half_of_the_second_sentences_follow_and_every_false_one_is_of_another_document(
+    tokenizer: Tokenizer,
+) -> None:
     texts = [f"Primeira {n}. Segunda {n}. Terceira {n}." for n in range(40)]
-    given = preparation(tokenizer, ENCODER, texts)
-    made = batches_for(given, (ObjectiveConfig("next-sentence"),))
+    made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
     assert isinstance(made, PlannedBatches) and len(made) == 80  # two pairs a document
     objective, store = made.objective, made.stores.first
     assert isinstance(objective, NextSentence)
@@ -135,9 +135,6 @@ def test_e4_half_of_the_second_sentences_follow_and_no_false_one_is_of_the_same_
     specials = (ids == tokenizer.bos_id) | (ids == tokenizer.eos_id)
     assert not bool((batch.labels["vocabulary"][specials] >= 0).any())  # a special token is never hidden
     assert segments.max() == 1 and batch.counts()["next-sentence"] == 8
-
-
-def test_e4_of_two_documents_every_false_pair_crosses_and_one_document_is_refused(tokenizer: Tokenizer) -> None:
     texts = ["Um gato. Dois gatos. Três gatos. Quatro gatos.", "Um rato. Dois ratos."]
     made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
     assert isinstance(made, PlannedBatches) and isinstance(made.objective, NextSentence)
@@ -157,8 +154,7 @@ def test_e4_of_two_documents_every_false_pair_crosses_and_one_document_is_refuse
 
 
 def test_e4_the_pairs_of_a_part_have_about_the_same_length_in_every_epoch(tokenizer: Tokenizer) -> None:
-    random = np.random.default_rng(1)
-    counts = (random.lognormal(2, 0.8, 800).astype(int) + 1).tolist()
+    counts = (np.random.default_rng(1).lognormal(2, 0.8, 800).astype(int) + 1).tolist()
     sentences = ["Um " + " ".join(["gato"] * count) + "." for count in counts]
     texts = [" ".join(sentences[row : row + 4]) for row in range(0, 800, 4)]
     made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
@@ -179,8 +175,7 @@ def test_e7_a_prefix_has_no_labels_and_sees_itself_whole(tokenizer: Tokenizer) -
     made = batches_for(preparation(tokenizer, NetworkConfig("decoder"), SENTENCES), (ObjectiveConfig("prefix"),))
     batch = made.parts(0).__next__().batch
     assert batch.mask is not None
-    length = batch.inputs["ids"].shape[1]
-    dense = batch.mask.dense(length)[:, 0]
+    dense = batch.mask.dense(batch.inputs["ids"].shape[1])[:, 0]
     for row, labels in enumerate(batch.labels["vocabulary"]):
         prefix = int((labels >= 0).int().argmax()) + 1
         assert bool(dense[row, :prefix, :prefix].all()) and not bool(dense[row, prefix - 1, prefix:].any())

@@ -9,6 +9,7 @@ import pytest
 
 from atento.base.errors import UsageError
 from atento_cli.output_paths import output_file, output_folder
+from failing import fails
 
 
 def test_a_file_that_can_be_written_and_one_that_will_be_replaced(
@@ -60,10 +61,8 @@ def test_folders_are_made_where_missing_and_kept_where_they_must_be_new(
     with pytest.raises(UsageError, match="--out full must be a new or empty folder: nothing is overwritten"):
         output_folder("full", new=True)
     for name in ("full/file", "full/file/below"):
-        with pytest.raises(UsageError, match=f"--out {name} cannot be written: .* is a file, and a folder is needed"):
-            output_folder(name)
-    with pytest.raises(UsageError, match="--out must name a folder: got an empty name"):
-        output_folder("")
+        fails(UsageError, f"--out {name} cannot be written: .* is a file, and a folder is needed", output_folder, name)
+    fails(UsageError, "--out must name a folder: got an empty name", output_folder, "")
 
 
 AS_ANOTHER = """

@@ -33,6 +33,7 @@ from atento.tasks.verb_calls import listed
 from atento.training.replica.joined import said_once
 from atento_cli.corpus.corpus_statistics import columns_seen
 from atento_cli.scale.columns import ParquetTexts
+from failing import fails
 
 REGRESSION = TASKS["regression"].fields
 CLASSIFICATION = TASKS["classification"].fields
@@ -59,8 +60,7 @@ def test_a_table_is_what_the_source_says(tmp_path: Path, encoding: str, delimite
     source = SourceConfig(file="a.x", text="text", score="score", **keys)
     records = read_records(source, REGRESSION, tmp_path)
     assert list(zip(records["text"], records["score"])) == rows
-    seen = columns_seen([source], tmp_path, REGRESSION)
-    assert seen[0]["columns"] == ["text", "score"]
+    assert columns_seen([source], tmp_path, REGRESSION)[0]["columns"] == ["text", "score"]
 
 
 def test_pandas_reads_the_same_file_and_labels_of_one_cell_are_a_warning(tmp_path: Path) -> None:
@@ -147,8 +147,7 @@ def test_what_divides_a_table_in_two_ways_and_what_is_no_number_is_refused(tmp_p
     (tmp_path / "a.csv").write_text("a;b|1\nc;d|2\n", encoding="utf-8")
     source = SourceConfig(file="a.csv", text=0, score=1)
     said = r"a\.csv: its columns may be separated by a semicolon \(2 columns\) or a bar \(2 columns\): `delimiter` says"
-    with pytest.raises(DataError, match=said):
-        read_records(source, REGRESSION, tmp_path)
+    fails(DataError, said, read_records, source, REGRESSION, tmp_path)
     assert read_records(replace(source, delimiter="|"), REGRESSION, tmp_path)["text"] == ["a;b", "c;d"]
     (tmp_path / "b.csv").write_text("bom;4,5\nmau;1,5\n", encoding="utf-8")  # commas stand in numbers alone
     assert read_records(SourceConfig(file="b.csv", text=0, score=1), REGRESSION, tmp_path)["score"] == [4.5, 1.5]
@@ -213,8 +212,7 @@ def test_keys_of_a_source_are_checked_and_change_reading_options_only_where_give
     wrong = {"delimiter": ("", ";;", '"'), "encoding": ("latim", "rot13", "hex"), "decimal": (";",)}
     said = {"delimiter": "one character", "encoding": "name of an encoding", "decimal": "decimal"}
     for key, value in ((key, value) for key, values in wrong.items() for value in values):
-        with pytest.raises(RecipeError, match=said[key]):
-            SourceConfig(file="a.csv", **{key: value})  # type: ignore[arg-type]
+        fails(RecipeError, said[key], SourceConfig, file="a.csv", **{key: value})
     # The store of token ids of an older version stays good
     assert {"delimiter", "encoding", "sheet"}.isdisjoint(reading_options(SourceConfig(file="a.csv")))
     assert reading_options(SourceConfig(file="a.csv", encoding="latin-1"))["encoding"] == "latin-1"
@@ -234,7 +232,7 @@ def workbook(path: Path, sheets: dict[str, list[list[Any]]]) -> None:
     book.save(path)
 
 
-def test_a_workbook_is_read_as_pandas_reads_it(tmp_path: Path) -> None:
+def test_a_workbook_is_read_as_pandas_reads_it_and_a_boolean_is_one_label(tmp_path: Path) -> None:
     rows = [["text", "score", "note"], *([text, number, None] for text, number in ROWS), [None, None, None], ["fim", 1]]
     workbook(tmp_path / "a.xlsx", {"dados": rows, "vazia": []})
     records = read_records(SourceConfig(file="a.xlsx", text="text", score="score"), REGRESSION, tmp_path)
@@ -243,10 +241,7 @@ def test_a_workbook_is_read_as_pandas_reads_it(tmp_path: Path) -> None:
     assert records.where(3) == "a.xlsx:6"
     by_number = read_records(SourceConfig(file="a.xlsx", text=0, label=1), CLASSIFICATION, tmp_path)  # with the header
     assert by_number["label"] == ["score", "9.5", "-0.25", "3", "1"]
-
-
-def test_a_boolean_is_one_label_in_every_format(tmp_path: Path) -> None:
-    """Python, JSON and pandas write True; a .csv of Excel has TRUE, one of polars true, whose letters stay."""
+    # Python, JSON and pandas write True; a .csv of Excel has TRUE, one of polars true, whose letters stay
     values = [True, False, True]
     workbook(tmp_path / "a.xlsx", {"dados": [["text", "label"], *([f"t{n}", value] for n, value in enumerate(values))]})
     frame = pandas.DataFrame({"text": ["t0", "t1", "t2"], "label": values})
@@ -268,8 +263,7 @@ def test_sheets_are_named_where_there_are_several_and_the_library_where_it_is_mi
     source = {"file": "a.xlsx", "text": "text", "score": "score"}
     with pytest.raises(DataError, match="several sheets, 'um', 'dois': name one as `sheet`"):
         read_records(SourceConfig(**source), REGRESSION, tmp_path)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="no sheet 'tres'"):
-        read_records(SourceConfig(**source, sheet="tres"), REGRESSION, tmp_path)  # type: ignore[arg-type]
+    fails(DataError, "no sheet 'tres'", read_records, SourceConfig(**source, sheet="tres"), REGRESSION, tmp_path)
     assert len(read_records(SourceConfig(**source, sheet="dois"), REGRESSION, tmp_path)) == 2  # type: ignore[arg-type]
     workbook(tmp_path / "a.xlsx", {"um": [["text", "score"], ["a", 1]]})
     monkeypatch.setitem(__import__("sys").modules, "openpyxl.reader.excel", None)
@@ -319,8 +313,7 @@ def test_folders_of_labels(imdb: Path) -> None:
     (imdb / "empty").mkdir()
     (imdb / "table").write_text("a\tb\n", encoding="utf-8")
     for name, said in (("empty", "no folder of text files"), ("table", "is a file"), ("gone", "no such folder")):
-        with pytest.raises(DataError, match=said):
-            read_records(SourceConfig(file=name), CLASSIFICATION, imdb)
+        fails(DataError, said, read_records, SourceConfig(file=name), CLASSIFICATION, imdb)
     (imdb / "aclImdb/train/pos/1_9.txt").write_bytes(b"n\xe3o \xff")
     with pytest.raises(DataError, match=r"aclImdb/train/pos/1_9\.txt:1: not UTF-8"):
         read_records(SourceConfig(file="aclImdb/train"), CLASSIFICATION, imdb)
@@ -366,10 +359,8 @@ def test_missing_values_columns_and_texts_of_a_data_frame(frame: Any) -> None:
     assert listed(frame({"text": ["a", "b"], "other": [1, 2]})) == ["a", "b"]
     assert listed(frame({"review": ["a", "b"]})) == ["a", "b"] == listed(frame({"review": ["a", "b"]})["review"])
     assert texts_and_pairs(frame({"text": ["a"], "pair": ["b"]})) == (["a"], ["b"])
-    with pytest.raises(UsageError, match="no column 'text'"):
-        frame_texts(frame({"a": ["x"], "b": ["y"]}))
-    with pytest.raises(UsageError, match="must be a str"):
-        listed(frame({"text": ["a", None]}))
+    fails(UsageError, "no column 'text'", frame_texts, frame({"a": ["x"], "b": ["y"]}))
+    fails(UsageError, "must be a str", listed, frame({"text": ["a", None]}))
 
 
 def test_verbs_take_the_texts_of_an_array_and_a_frame_with_two_columns_of_one_name_is_refused() -> None:
@@ -377,8 +368,7 @@ def test_verbs_take_the_texts_of_an_array_and_a_frame_with_two_columns_of_one_na
     assert listed(np.array(["a", "b"])) == ["a", "b"] and listed(np.str_("a")) == ["a"]
     assert texts_and_pairs(np.array([["a", "b"], ["c", "d"]])) == (["a", "c"], ["b", "d"])
     for array, shape in ((np.array([["a"], ["b"]]), r"\(2, 1\); array\[:, 0\] has"), (np.array("a"), r"\(\)$")):
-        with pytest.raises(UsageError, match=f"a list of texts: got an array of the shape {shape}"):
-            texts_and_pairs(array)
+        fails(UsageError, f"a list of texts: got an array of the shape {shape}", texts_and_pairs, array)
     # As `pandas.concat` makes two columns with one name: which one is the label is not guessed
     data = pandas.DataFrame([["a", "x", "y"], ["b", "y", "x"]], columns=["text", "label", "label"])
     with pytest.raises(UsageError, match=r"the data frame has several columns 'label': rename or drop one"):
@@ -438,7 +428,5 @@ def test_a_byte_that_is_no_text_is_counted_from_the_beginning_of_the_file(before
     for wrong, encoding in ((b"\x81", "cp1252"), (b"\xe9\xff", "shift_jis"), (b"\xe9\xff", "utf-8")):
         content = b"a\n" * (before // 2) + b"a" * (before % 2) + wrong
         said = rf"a\.csv:{before // 2 + 1}: is not .*: byte 0x(81|e9) at byte {before} of the file: \w"
-        with pytest.raises(DataError, match=said):
-            recoded(io.BytesIO(content), "a.csv", encoding).read()
-    with pytest.raises(DataError, match=r"a\.csv:1: is not utf-16, .*BOM"):
-        recoded(io.BytesIO(b"a\nb\n"), "a.csv", "utf-16").read()
+        fails(DataError, said, recoded(io.BytesIO(content), "a.csv", encoding).read)
+    fails(DataError, r"a\.csv:1: is not utf-16, .*BOM", recoded(io.BytesIO(b"a\nb\n"), "a.csv", "utf-16").read)

@@ -13,6 +13,7 @@ from atento.config.recipe import SourceConfig
 from atento.data.files.paragraphs import paragraphs
 from atento.data.records.reader import TEXT, read_records
 from atento_world import write
+from failing import fails
 
 BOOK = """CAPÍTULO PRIMEIRO
 Aqui está o que contava, há muitos anos, um velho cônego da Capela
@@ -101,7 +102,6 @@ def test_recipes_read_paragraphs(tmp_path: Path) -> None:
         "{world: train, paragraphs: true}": "is the micro-world: `paragraphs` joins the lines of a text file",
         "{file: a.jsonl, text: t, paragraphs: true}": "is a file with columns: `paragraphs` joins",
     }.items():
-        with pytest.raises(RecipeError, match=said):
-            load_recipe("micro-world-lm", [f"data.train={source}"], environment={})
+        fails(RecipeError, said, load_recipe, "micro-world-lm", [f"data.train={source}"], environment={})
     with pytest.raises(RecipeError, match=r"has `paragraphs`, and line N of one side must correspond to line N"):
         load_recipe("multi30k-en-de", ["data.train.paragraphs=true"], environment={})

@@ -26,6 +26,7 @@ from atento.tasks.text_perplexity import Windows
 from atento.text.tokenizer_training import train_tokenizer
 from atento_cli.commands.perplexity import register
 from atento_world import write
+from failing import fails
 
 PAIRS = write("train", 40)
 TEXTS = [pair.source for pair in PAIRS[:6]]
@@ -39,8 +40,7 @@ def model(architecture: str, *, task: str = "language-modeling", tokenizer: Any 
     """A small random model in double precision, so that only the order of sums differs."""
     torch.manual_seed(1)
     sizes = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 2, "vocab_size": tokenizer.vocab_size}
-    config = NetworkConfig(**{"architecture": architecture} | sizes | changes)
-    network = build_network(config).eval().double()
+    network = build_network(NetworkConfig(**{"architecture": architecture} | sizes | changes)).eval().double()
     stored = {"task": task, "network": network_to_dict(network.config)}
     return Model(network, tokenizer, stored | changes.pop("config", {}), None, precision="float64")
 
@@ -68,17 +68,27 @@ def by_loop(loaded: Model, row: list[int]) -> float:
     return total
 
 
-@pytest.mark.parametrize("architecture", ["decoder", "recurrent-lm"])
-def test_i6_a_language_model_scores_each_token_and_eos(architecture: str) -> None:
-    loaded = model(architecture)
-    loaded.config["template"] = "bos"
-    rows = [[TOKENIZER.bos_id, *TOKENIZER.encode(text), TOKENIZER.eos_id] for text in TEXTS]
-    total = sum(by_loop(loaded, row) for row in rows)
-    tokens = sum(len(row) - 1 for row in rows)
-    score = loaded.perplexity(TEXTS)
-    assert score.value == pytest.approx(math.exp(-total / tokens), rel=1e-10)
-    assert score.parts["tokens"] == tokens and score.name == "perplexity"
-    assert score.settings.startswith("weighted:tokens|kind:causal|window:") and score.settings.endswith("eos:scored")
+def test_i6_a_language_model_scores_each_token_and_eos_and_without_bos_not_the_first() -> None:
+    for architecture in ("decoder", "recurrent-lm"):
+        loaded = model(architecture)
+        loaded.config["template"] = "bos"
+        rows = [[TOKENIZER.bos_id, *TOKENIZER.encode(text), TOKENIZER.eos_id] for text in TEXTS]
+        total = sum(by_loop(loaded, row) for row in rows)
+        tokens = sum(len(row) - 1 for row in rows)
+        score = loaded.perplexity(TEXTS)
+        assert score.value == pytest.approx(math.exp(-total / tokens), rel=1e-10)
+        assert score.parts["tokens"] == tokens and score.name == "perplexity"
+        assert score.settings.startswith("weighted:tokens|kind:causal|window:") and score.settings.endswith(
+            "eos:scored"
+        )
+    # One that was trained here scores the end of a text, as in its training; a released one does not
+    for ended in (True, False):
+        loaded = decoder("none" if ended else None)
+        rows = [[*TOKENIZER.encode(text), *([TOKENIZER.eos_id] if ended else [])] for text in TEXTS]
+        score = loaded.perplexity(TEXTS)
+        total = sum(by_loop(loaded, row) for row in rows)
+        assert score.value == pytest.approx(math.exp(-total / sum(len(row) - 1 for row in rows)), rel=1e-10)
+        assert score.settings.endswith("eos:scored" if ended else "eos:none")
 
 
 def test_i6_perplexity_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,25 +102,11 @@ def test_i6_perplexity_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPa
             patch.setattr("atento.tasks.text_perplexity._TOKENS", 30)
             patch.setattr("atento.tasks.text_perplexity._LOGITS", 700)
             assert loaded.perplexity(TEXTS).value == pytest.approx(whole.value, rel=1e-12)
-
-
-def test_i6_the_perplexity_of_a_language_model_is_that_of_its_validation() -> None:
     loaded = decoder()
     rows = Ragged([[TOKENIZER.bos_id, *TOKENIZER.encode(text), TOKENIZER.eos_id] for text in TEXTS])
     batches = PlannedBatches(MemoryStore({"ids": rows}), Causal(TOKENIZER.pad_id), budget=64, seed=1)
     (mean,) = mean_losses(loaded.network, batches.in_order(64)).values()
     assert loaded.perplexity(TEXTS).value == pytest.approx(math.exp(mean), rel=1e-9)
-
-
-@pytest.mark.parametrize("ended", [True, False])
-def test_a_model_without_bos_does_not_score_the_first_token(ended: bool) -> None:
-    """One that was trained here scores the end of a text, as in its training; a released one does not."""
-    loaded = decoder("none" if ended else None)
-    rows = [[*TOKENIZER.encode(text), *([TOKENIZER.eos_id] if ended else [])] for text in TEXTS]
-    score = loaded.perplexity(TEXTS)
-    total = sum(by_loop(loaded, row) for row in rows)
-    assert score.value == pytest.approx(math.exp(-total / sum(len(row) - 1 for row in rows)), rel=1e-10)
-    assert score.settings.endswith("eos:scored" if ended else "eos:none")
 
 
 def test_long_texts_are_read_in_windows() -> None:
@@ -173,19 +169,16 @@ def test_a_masked_model_masks_each_token_in_turn() -> None:
     assert score.value == pytest.approx(math.exp(-total / len(ids)), rel=1e-10)
 
 
-@pytest.mark.parametrize("architecture", ["encoder-decoder", "recurrent-seq2seq"])
-def test_pairs_are_scored_as_by_model_score(architecture: str) -> None:
-    loaded = model(architecture, task="translation")
-    sources, targets = [pair.source for pair in PAIRS[:4]], [pair.target for pair in PAIRS[:4]]
-    scores = loaded.score(sources, targets)
-    tokens = sum(len(each.tokens) for each in scores)
-    expected = math.exp(-sum(each.total for each in scores) / tokens)
-    score = loaded.perplexity([*sources, ""], [*targets, " "])
-    assert score.value == pytest.approx(expected, rel=1e-9) and score.parts["tokens"] == tokens
-    assert score.segments[-1] == [0, 0]
-
-
-def test_elmo_predicts_words_both_ways() -> None:
+def test_pairs_are_scored_as_by_model_score_and_elmo_predicts_words_both_ways() -> None:
+    for architecture in ("encoder-decoder", "recurrent-seq2seq"):
+        loaded = model(architecture, task="translation")
+        sources, targets = [pair.source for pair in PAIRS[:4]], [pair.target for pair in PAIRS[:4]]
+        scores = loaded.score(sources, targets)
+        tokens = sum(len(each.tokens) for each in scores)
+        expected = math.exp(-sum(each.total for each in scores) / tokens)
+        score = loaded.perplexity([*sources, ""], [*targets, " "])
+        assert score.value == pytest.approx(expected, rel=1e-9) and score.parts["tokens"] == tokens
+        assert score.segments[-1] == [0, 0]
     elmo = ELMoConfig(characters=None, d_cell=12)
     loaded = model("elmo", task="bidirectional-language-modeling", tokenizer=WORDS, elmo=elmo)
     total, targets = 0.0, 0
@@ -207,21 +200,15 @@ def test_what_is_refused() -> None:
         ({"stride": 0}, r"`stride` must lie between 1 and the window, 12: got 0"),
         ({"stride": 13}, r"`stride` must lie between 1 and the window, 12: got 13"),
     ):
-        with pytest.raises(UsageError, match=message):
-            loaded.perplexity(TEXTS, **options)
-    with pytest.raises(UsageError, match="there is nothing to score: got 0 tokens"):
-        loaded.perplexity(["", " "])
-    with pytest.raises(UsageError, match="`targets` are for an encoder-decoder: this network is a Decoder"):
-        loaded.perplexity("a", "b")
-    with pytest.raises(UsageError, match="`stride` needs a `window`"):
-        model("recurrent-lm").perplexity("a", stride=4)
-    with pytest.raises(CapabilityError, match=r"this network \(Encoder\) has no head for them"):
-        model("encoder").perplexity("a")
+        fails(UsageError, message, loaded.perplexity, TEXTS, **options)
+    fails(UsageError, "there is nothing to score: got 0 tokens", loaded.perplexity, ["", " "])
+    fails(UsageError, "`targets` are for an encoder-decoder: this network is a Decoder", loaded.perplexity, "a", "b")
+    fails(UsageError, "`stride` needs a `window`", model("recurrent-lm").perplexity, "a", stride=4)
+    fails(CapabilityError, r"this network \(Encoder\) has no head for them", model("encoder").perplexity, "a")
     translator = model("encoder-decoder", task="translation")
     with pytest.raises(UsageError, match="an encoder-decoder predicts targets from sources: give `targets` too"):
         translator.perplexity(TEXTS)
-    with pytest.raises(UsageError, match="give as many sources as targets: got 2 and 1"):
-        translator.perplexity(["a", "b"], ["c"])
+    fails(UsageError, "give as many sources as targets: got 2 and 1", translator.perplexity, ["a", "b"], ["c"])
     with pytest.raises(UsageError, match="`window` and `stride` are for texts, not for pairs"):
         translator.perplexity(["a"], ["c"], window=4)
 
@@ -297,8 +284,7 @@ def test_the_command_reads_pairs_from_one_file_or_two(folders: Path) -> None:
         (("blank",), "there is nothing to score: the file has no text"),
         (("sources", "texts"), r"line N of .*texts must correspond to line N of .*sources: got 4 and 2 lines"),
     ):
-        with pytest.raises(DataError, match=message):
-            run(folders / "translator", *(folders / name for name in files))
+        fails(DataError, message, run, folders / "translator", *(folders / name for name in files))
     mixed = folders / "mixed"
     mixed.write_bytes((folders / "pairs").read_bytes() + b"no tab\n\xff\nhalf\t\n")
     skipped = run(folders / "translator", mixed, "--skip-bad")

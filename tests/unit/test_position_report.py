@@ -13,6 +13,7 @@ from atento.base.errors import UsageError
 from atento.runs.train import train
 from atento_cli.commands.runs import register
 from atento_cli.plans.position_report import position_report
+from failing import fails
 from runs_of_words import WORDS, write_texts
 
 RECIPE = """
@@ -29,8 +30,8 @@ metrics: []
 def run_of(folder: Path, task: str, train_data: str, preset: str, positions: str = "learned") -> Path:
     text = RECIPE.format(task=task, train=train_data, preset=preset, positions=positions)
     (folder / "recipe.yaml").write_text(text, encoding="utf-8")
-    train(folder / "recipe.yaml", out=folder / "run", device="cpu", threads=1)
-    return folder / "run"
+    train(folder / "recipe.yaml", out=folder / task, device="cpu", threads=1)
+    return folder / task
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +62,15 @@ def test_b3_tokens_are_those_of_the_texts_and_movement_that_of_the_weights(pairs
         assert [moved > 0 for moved in table.moved] == [count > 0 for count in table.updates]
 
 
-@pytest.mark.parametrize("task", ["language-modeling", "masked-language-modeling"])
-def test_b3_texts(tmp_path: Path, task: str) -> None:
+def test_b3_texts(tmp_path: Path) -> None:
     """A language model reads <s> and all words but guesses the end; a masked one reads both marks."""
-    write_texts(tmp_path / "book.txt", [1 + n % 6 for n in range(20)])
-    preset = "gpt2" if task == "language-modeling" else "bert-tiny"
-    (table,) = position_report(run_of(tmp_path, task, "{file: book.txt}", preset))
-    marks = 1 if task == "language-modeling" else 2
-    assert table.side == "text"
-    assert table.tokens == [3 * sum(1 + n % 6 + marks > place for n in range(20)) for place in range(12)]
+    for task in ("language-modeling", "masked-language-modeling"):
+        write_texts(tmp_path / "book.txt", [1 + n % 6 for n in range(20)])
+        preset = "gpt2" if task == "language-modeling" else "bert-tiny"
+        (table,) = position_report(run_of(tmp_path, task, "{file: book.txt}", preset))
+        marks = 1 if task == "language-modeling" else 2
+        assert table.side == "text"
+        assert table.tokens == [3 * sum(1 + n % 6 + marks > place for n in range(20)) for place in range(12)]
 
 
 def test_b3_the_command(pairs: Path) -> None:
@@ -87,10 +88,8 @@ def test_b3_the_command(pairs: Path) -> None:
 
 
 def test_b3_what_cannot_be_reported_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not a run with a checkpoint"):
-        position_report(tmp_path)
+    fails(UsageError, "is not a run with a checkpoint", position_report, tmp_path)
     write_texts(tmp_path / "book.txt", [3] * 20)
     run = run_of(tmp_path, "language-modeling", "{file: book.txt}", "gpt2", "sinusoidal")
-    with pytest.raises(UsageError, match="has no learned positions: its schemes are sinusoidal"):
-        position_report(run)
+    fails(UsageError, "has no learned positions: its schemes are sinusoidal", position_report, run)
     assert WORDS

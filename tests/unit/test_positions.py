@@ -18,10 +18,11 @@ from atento.attention.relative import ALiBi
 from atento.attention.relative_terms import QueryKeyPositions
 from atento.base.errors import RecipeError, UsageError
 from atento.config.sections.position_scheme import StretchConfig
+from failing import fails
 from tensors import normal as random
 
 
-def test_b1_golden_rows_far_positions_and_places_in_the_sentence() -> None:
+def test_b1_golden_rows_far_positions_places_and_the_formula_at_any_width() -> None:
     """Section 3: d = 8, position 1."""
     golden = [0.841471, 0.540302, 0.099833, 0.995004, 0.010000, 0.999950, 0.001000, 1.000000]
     assert sinusoids(torch.tensor(1), 8).tolist() == pytest.approx(golden, abs=5e-7)
@@ -37,18 +38,15 @@ def test_b1_golden_rows_far_positions_and_places_in_the_sentence() -> None:
     out = Sinusoidal(6)(x, position_ids=torch.tensor([[0, 1, 2], [7, 7, 0]]))
     torch.testing.assert_close(out[1, 0] - x[1, 0], out[1, 1] - x[1, 1], rtol=0, atol=1e-6)
     torch.testing.assert_close(out[1, 2] - x[1, 2], out[0, 0] - x[0, 0], rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("d_model", [1, 2, 3, 7, 8])
-def test_b1_formula_at_any_width_odd_too(d_model: int) -> None:
-    """sin on even, cos on odd dimensions; i is the index of the pair, 0 … d/2 − 1 (the notes say dimension)."""
-    table = sinusoids(torch.arange(50), d_model)
-    assert table.shape == (50, d_model) and table.dtype == torch.float32
-    for position in (0, 1, 17, 49):
-        for dim in range(d_model):
-            angle = position / 10000 ** (2 * (dim // 2) / d_model)
-            expected = math.sin(angle) if dim % 2 == 0 else math.cos(angle)
-            assert float(table[position, dim]) == pytest.approx(expected, abs=1e-6)
+    # sin on even, cos on odd dimensions; i is the index of the pair, 0 … d/2 − 1 (the notes say dimension)
+    for d_model in (1, 2, 3, 7, 8):
+        table = sinusoids(torch.arange(50), d_model)
+        assert table.shape == (50, d_model) and table.dtype == torch.float32
+        for position in (0, 1, 17, 49):
+            for dim in range(d_model):
+                angle = position / 10000 ** (2 * (dim // 2) / d_model)
+                expected = math.sin(angle) if dim % 2 == 0 else math.cos(angle)
+                assert float(table[position, dim]) == pytest.approx(expected, abs=1e-6)
 
 
 @given(st.integers(1, 12), st.integers(0, 600), st.integers(1, 9), st.sampled_from([10000.0, 100.0]))
@@ -114,7 +112,7 @@ def test_there_is_nothing_to_store_and_the_table_is_made_anew() -> None:
     assert torch.equal(part(torch.zeros(1, 3, 4))[0], sinusoids(torch.arange(3), 4))
 
 
-def test_b1_w11_in_float64_the_formula_holds_to_its_last_digits() -> None:
+def test_b1_w11_in_float64_formulas_and_slopes_hold_to_their_last_digits() -> None:
     """Of a module made double, of one left in float32 that reads float64, past its first rows, and after bfloat16."""
     formula = [[math.sin(p), math.cos(p), math.sin(p / 100), math.cos(p / 100)] for p in range(700)]
     expected = torch.tensor(formula, dtype=torch.float64)
@@ -127,13 +125,9 @@ def test_b1_w11_in_float64_the_formula_holds_to_its_last_digits() -> None:
     grown = Sinusoidal(4)
     grown(torch.zeros(1, 700, 4))
     torch.testing.assert_close(grown.double()(x)[0], expected, rtol=0, atol=1e-12)
-
-
-def test_w11_alibi_in_float64_has_its_slopes_to_their_last_digits() -> None:
-    """12 heads: some slopes are no powers of two."""
+    # 12 heads: some slopes are no powers of two
     expected = [2.0 ** -(i + 1) for i in range(8)] + [2.0 ** -(0.5 + i) for i in range(4)]
-    found = ALiBi(12).double()
-    assert found.slopes.tolist() == expected
+    assert ALiBi(12).double().slopes.tolist() == expected
     at = ALiBi(12).to(torch.bfloat16).double().at(torch.tensor([-7]))
     torch.testing.assert_close(at[:, 0], -7 * torch.tensor(expected, dtype=torch.float64), rtol=1e-15, atol=0)
 
@@ -149,7 +143,7 @@ def numbered(rows: int, d_model: int, shift: int = 0) -> Learned:
     return part
 
 
-def test_b2_the_row_of_its_position_is_added_to_each_token() -> None:
+def test_b2_b3_the_row_of_its_position_is_added_and_taught_by_texts_that_reach_it() -> None:
     part = numbered(6, 2)
     x = torch.tensor([[[100.0, 200.0]] * 3, [[300.0, 400.0]] * 3])
     row = [[100.0, 200.1], [101.0, 201.1], [102.0, 202.1]]
@@ -158,13 +152,20 @@ def test_b2_the_row_of_its_position_is_added_to_each_token() -> None:
     torch.testing.assert_close(part(x, offset=3), part(x) + 3)
     ids = torch.tensor([[5, 0, 0], [2, 3, 4]])
     torch.testing.assert_close(part(x, position_ids=ids)[..., 0] - x[..., 0], ids.float())
+    # Late positions learn less (the notes): the gradient counts who stood there, and is exactly 0 for the others
+    part = Learned(6, 1)
+    for length in (4, 2, 2):
+        part(torch.zeros(1, length, 1)).sum().backward()
+    assert part.weight.grad is not None and part.weight.grad.flatten().tolist() == [3, 3, 1, 1, 0, 0]
+    part.zero_grad(set_to_none=False)
+    part(torch.zeros(2, 3, 1), position_ids=torch.tensor([[5, 5, 0], [5, 1, 0]])).sum().backward()
+    assert part.weight.grad.flatten().tolist() == [2, 1, 0, 0, 0, 3]
 
 
 @pytest.mark.parametrize("shift", [0, 2])
 def test_b2_it_learns_any_table_of_the_positions_it_sees(shift: int) -> None:
     """A step of ½ on the squared error halves what is missing; positions that no text reached stay as they began."""
-    g = torch.Generator().manual_seed(0)
-    part, target = Learned(6, 3, shift), torch.randn(4, 3, generator=g)
+    part, target = Learned(6, 3, shift), torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     before = part.weight.detach().clone()
     assert float((before[shift : shift + 4] - target).abs().min()) > 1e-3
     optimiser = torch.optim.SGD(part.parameters(), lr=0.25)
@@ -177,51 +178,34 @@ def test_b2_it_learns_any_table_of_the_positions_it_sees(shift: int) -> None:
     assert torch.equal(part.weight[unseen], before[unseen])
 
 
-def test_b3_a_row_is_taught_by_the_texts_that_reach_it_alone() -> None:
-    """Late positions learn less (the notes): the gradient counts who stood there, and is exactly 0 for the others."""
-    part = Learned(6, 1)
-    for length in (4, 2, 2):
-        part(torch.zeros(1, length, 1)).sum().backward()
-    assert part.weight.grad is not None and part.weight.grad.flatten().tolist() == [3, 3, 1, 1, 0, 0]
-    part.zero_grad(set_to_none=False)
-    part(torch.zeros(2, 3, 1), position_ids=torch.tensor([[5, 5, 0], [5, 1, 0]])).sum().backward()
-    assert part.weight.grad.flatten().tolist() == [2, 1, 0, 0, 0, 3]
-
-
-@pytest.mark.parametrize("shift", [0, 2])
-def test_b2_a_text_past_the_table_is_an_error_that_says_what_to_do(shift: int) -> None:
-    part = Learned(5, 2, shift)
-    x = torch.zeros(1, 3, 2)
-    part(torch.zeros(1, 5, 2)), part(x, offset=2), part(x, position_ids=torch.tensor([[4, 0, 4]]))
-    too_long: list[tuple[int, dict[str, Any]]] = [(6, {"x": torch.zeros(1, 6, 2)}), (7, {"x": x, "offset": 4})]
-    for tokens, where in (*too_long, (6, {"x": x, "position_ids": torch.tensor([[0, 5, 1]])})):
-        with pytest.raises(UsageError, match=f"holds 5: got a text of {tokens} tokens; .* `grown` or `interpolated`"):
-            part(**where)
-
-
-@pytest.mark.parametrize("shift", [0, 2])
-def test_b2_grown_keeps_the_first_positions_and_begins_new_ones(shift: int) -> None:
-    part = numbered(4 + shift, 3, shift).double()
-    longer = part.grown(9)
-    assert (longer.max_len, longer.shift, longer.weight.dtype) == (9, shift, torch.float64)
-    assert torch.equal(longer.vectors(4), part.vectors(4)) and torch.equal(longer.weight[:shift], part.weight[:shift])
-    new = longer.weight[shift + 4 :]
-    assert bool((new.abs() < 0.2).all()) and len(new.flatten().unique()) == 15  # random, of deviation 0.02
-    assert longer.weight.requires_grad and part.max_len == 4
-    assert torch.equal(part.grown(2).vectors(2), part.vectors(2))
-    longer(torch.zeros(1, 9, 3, dtype=torch.float64)).sum().backward()
-    assert part.weight.grad is None  # a table of its own
-
-
-def test_b2_interpolated_and_rows_left_free_by_hand() -> None:
+def test_b2_a_text_past_the_table_is_an_error_and_tables_are_grown_and_interpolated() -> None:
+    for shift in (0, 2):
+        part = Learned(5, 2, shift)
+        x = torch.zeros(1, 3, 2)
+        part(torch.zeros(1, 5, 2)), part(x, offset=2), part(x, position_ids=torch.tensor([[4, 0, 4]]))
+        too_long: list[tuple[int, dict[str, Any]]] = [(6, {"x": torch.zeros(1, 6, 2)}), (7, {"x": x, "offset": 4})]
+        for tokens, where in (*too_long, (6, {"x": x, "position_ids": torch.tensor([[0, 5, 1]])})):
+            fails(UsageError, f"holds 5: got a text of {tokens} tokens; .* `grown` or `interpolated`", part, **where)
+    for shift in (0, 2):
+        part = numbered(4 + shift, 3, shift).double()
+        longer = part.grown(9)
+        assert (longer.max_len, longer.shift, longer.weight.dtype) == (9, shift, torch.float64)
+        assert torch.equal(longer.vectors(4), part.vectors(4)) and torch.equal(
+            longer.weight[:shift], part.weight[:shift]
+        )
+        new = longer.weight[shift + 4 :]
+        assert bool((new.abs() < 0.2).all()) and len(new.flatten().unique()) == 15  # random, of deviation 0.02
+        assert longer.weight.requires_grad and part.max_len == 4
+        assert torch.equal(part.grown(2).vectors(2), part.vectors(2))
+        longer(torch.zeros(1, 9, 3, dtype=torch.float64)).sum().backward()
+        assert part.weight.grad is None  # a table of its own
     part = Learned(3, 1)
     part.weight.data.copy_(torch.tensor([[0.0], [2.0], [10.0]]))
     for length, rows in ((5, [0, 1, 2, 6, 10]), (3, [0, 2, 10]), (2, [0, 10])):
         assert part.interpolated(length).weight.flatten().tolist() == rows
     # RoBERTa's table: two rows more than positions, the first position is row 2
     part = numbered(6, 1, shift=2)
-    assert part.max_len == 4 and part.weight.shape == (6, 1)
-    assert part.vectors(4).flatten().tolist() == [2, 3, 4, 5]
+    assert part.max_len == 4 and part.weight.shape == (6, 1) and part.vectors(4).flatten().tolist() == [2, 3, 4, 5]
     assert part.vectors(2, offset=1).flatten().tolist() == [3, 4]
     assert part.vectors(0, position_ids=torch.tensor([[0, 3]])).flatten().tolist() == [2, 5]
 
@@ -348,26 +332,24 @@ def test_stretches_and_positions_that_cannot_be_are_refused() -> None:
         ({"attention_factor": 1.2}, "`attention_factor` must be above 0 and needs `yarn` or `long`: got 1.2"),
         ({"trained_len": 9, "yarn": True, "attention_factor": 0.0}, "`attention_factor` must be above 0"),
     ):
-        with pytest.raises(RecipeError, match=said):
-            StretchConfig(**wrong)
+        fails(RecipeError, said, StretchConfig, **wrong)
     for make, message in REFUSED:
-        with pytest.raises(ValueError, match=message):
-            make()
+        fails(ValueError, message, make)
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_rotary_at_an_offset_or_at_given_positions(interleaved: bool) -> None:
+def test_rotary_at_an_offset_or_at_given_positions() -> None:
     """What is cached step by step is a slice of the whole; each row may have positions of its own."""
-    part, x = Rotary(6, interleaved=interleaved), random(2, 3, 5, 6)
-    whole = part(x)
-    for t in range(5):
-        assert torch.equal(part(x[:, :, t : t + 1], t), whole[:, :, t : t + 1])
-    assert torch.equal(part(x, position_ids=torch.arange(5)), whole)
-    ids = torch.tensor([[7, 7, 0, 1, 2], [0, 3, 6, 9, 400]])
-    own = part(x, position_ids=ids)
-    for row in range(2):
-        for i, position in enumerate(ids[row].tolist()):
-            assert torch.equal(own[row, :, i], part(x[row : row + 1, :, i : i + 1], position)[0, :, 0])
+    for interleaved in (False, True):
+        part, x = Rotary(6, interleaved=interleaved), random(2, 3, 5, 6)
+        whole = part(x)
+        for t in range(5):
+            assert torch.equal(part(x[:, :, t : t + 1], t), whole[:, :, t : t + 1])
+        assert torch.equal(part(x, position_ids=torch.arange(5)), whole)
+        ids = torch.tensor([[7, 7, 0, 1, 2], [0, 3, 6, 9, 400]])
+        own = part(x, position_ids=ids)
+        for row in range(2):
+            for i, position in enumerate(ids[row].tolist()):
+                assert torch.equal(own[row, :, i], part(x[row : row + 1, :, i : i + 1], position)[0, :, 0])
 
 
 REFUSED: list[tuple[Callable[[], object], str]] = [

@@ -13,14 +13,7 @@ import pytest
 import torch
 
 from atento.attention.kernels import has_tiles
-from atento.base.precision import (
-    best_precision,
-    cpu_features,
-    has_bfloat16_products,
-    side_by_side,
-    threads,
-    threads_for,
-)
+from atento.base import precision as precision_module
 from atento.base.start_up import LONG_WAITS, SHORT_WAITS
 
 VARIABLES = {"GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY"}
@@ -74,10 +67,10 @@ def test_torch_before_atento_is_told_once_with_the_variable(import_first: str) -
 
 def test_features_are_those_that_the_libraries_use() -> None:
     """Variables that limit PyTorch and oneDNN to AVX2, as the gate sets for a part of it, limit what is chosen too."""
-    used = torch.backends.cpu.get_cpu_capability() == "AVX512" and has_bfloat16_products()
-    features = cpu_features()
+    used = torch.backends.cpu.get_cpu_capability() == "AVX512" and precision_module.has_bfloat16_products()
+    features = precision_module.cpu_features()
     assert used or not any(features.values())
-    assert best_precision("cpu") == ("bfloat16" if features["bf16"] or features["amx"] else "float32")
+    assert precision_module.best_precision("cpu") == ("bfloat16" if features["bf16"] or features["amx"] else "float32")
     assert has_tiles() <= (torch.backends.cpu.get_cpu_capability() == "AVX512")
     if os.environ.get("ATEN_CPU_CAPABILITY") in ("avx2", "default") and "ONEDNN_MAX_CPU_ISA" in os.environ:
         assert not used
@@ -96,8 +89,8 @@ def test_k10_small_products_have_one_thread(
     precision: str, amx: bool, weight: int, rows: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("atento.base.precision.cpu_features", lambda: {"amx": amx})
-    with threads(4):
-        with threads_for(precision, weight, rows):
+    with precision_module.threads(4):
+        with precision_module.threads_for(precision, weight, rows):
             assert torch.get_num_threads() == expected
         assert torch.get_num_threads() == 4
 
@@ -107,16 +100,18 @@ def test_threads_side_by_side_stay_and_have_their_share_of_the_processors() -> N
 
     def where(_: int) -> tuple[int, int]:
         time.sleep(0.02)
-        with threads_for("float32", 1, 1):  # sets one thread, and then those of the worker
+        with precision_module.threads_for("float32", 1, 1):  # sets one thread, and then those of the worker
             assert torch.get_num_threads() == 1
         return threading.get_ident(), torch.get_num_threads()
 
-    with side_by_side(2, 3) as pool:
+    with precision_module.side_by_side(2, 3) as pool:
         first = list(pool.map(where, range(4)))
-    with side_by_side(2, 3) as pool:
+    with precision_module.side_by_side(2, 3) as pool:
         second = list(pool.map(where, range(4)))
     assert len({thread for thread, _ in first}) == 2 and {*first} == {*second}
-    assert {threads for _, threads in first} == {3} and torch.get_num_threads() == before
+    assert {precision_module.threads for _, precision_module.threads in first} == {
+        3
+    } and torch.get_num_threads() == before
     with ThreadPoolExecutor(1) as later:
         assert later.submit(torch.get_num_threads).result() == before
     done = list[int]()
@@ -125,7 +120,7 @@ def test_threads_side_by_side_stay_and_have_their_share_of_the_processors() -> N
         time.sleep(0.05)
         done.append(number)
 
-    with pytest.raises(KeyError), side_by_side(2, 1) as pool:
+    with pytest.raises(KeyError), precision_module.side_by_side(2, 1) as pool:
         for number in range(4):
             pool.submit(work, number)
         raise KeyError
@@ -135,11 +130,11 @@ def test_threads_side_by_side_stay_and_have_their_share_of_the_processors() -> N
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_a_forked_process_has_threads_of_its_own_side_by_side() -> None:
-    with side_by_side(2, 1) as pool:
+    with precision_module.side_by_side(2, 1) as pool:
         pool.submit(int).result()
     child = os.fork()
     if child == 0:
         signal.alarm(20)  # ends a child that waits for threads that it does not have
-        with side_by_side(2, 1) as pool:
+        with precision_module.side_by_side(2, 1) as pool:
             os._exit(pool.submit(int).result())
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

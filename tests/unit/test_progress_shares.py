@@ -10,6 +10,7 @@ import torch
 from atento.tasks.grouping import batches_reported, by_length, results_of
 from atento_cli import command_progress as module
 from atento_cli.command_progress import Progress
+from failing import fails
 
 LENGTHS = [3, 0, 5, 2, 9, 1]
 CPU = torch.device("cpu")
@@ -35,8 +36,7 @@ def test_batches_report_their_real_tokens_and_no_other_loop_does() -> None:
     assert seen == [(4, 8), (8, 8)]
     seen.clear()
     with batches_reported(lambda done, total: seen.append((done, total))):
-        with pytest.raises(ValueError, match="broken"):
-            passes([4, 4], 4, broken)
+        fails(ValueError, "broken", passes, [4, 4], 4, broken)
         passes([5], 4)
     assert seen == [(5, 5)]
     seen.clear()

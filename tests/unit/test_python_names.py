@@ -31,6 +31,7 @@ from atento.runs.train import TrainedRun
 from atento.tasks.text_outputs import texts_and_pairs
 from atento.text.tokenizer_training import train_tokenizer
 from atento_world import write
+from failing import fails
 
 PAIRS = write("train", 60)
 NETWORK = NetworkConfig(d_model=16, d_ff=32, n_heads=2, n_layers=1, norm="pre")
@@ -91,11 +92,9 @@ def test_wrong_arguments_are_sentences(model: Model) -> None:
         "unknown metric 'blue'; did you mean 'bleu'": lambda: atento.evaluate(model, pairs, metrics="chrf,blue"),
     }
     for said, call in calls.items():
-        with pytest.raises(UsageError, match=re.escape(said)):
-            call()
+        fails(UsageError, re.escape(said), call)
     for wrong in (3, None, ["runs/x"]):
-        with pytest.raises(UsageError, match="`model` must be a folder, a file or a hub name: got"):
-            atento.load(wrong)  # type: ignore[arg-type]
+        fails(UsageError, "`model` must be a folder, a file or a hub name: got", atento.load, wrong)
 
 
 def test_numbers_and_arrays_of_numpy_are_those_of_python(model: Model) -> None:
@@ -120,8 +119,7 @@ def test_a_tokenizer_passes_to_another_process_and_methods_take_their_text_by_na
     assert tokenizer.decode([300, 5]) == model.tokenizer.decode([300, 5])
     assert model.translate(text="I see.") == model.translate("I see.") == model.translate(["I see."])[0]
     assert model.translate(one for one in ["I see.", ""]) == [model.translate("I see."), ""]  # type: ignore
-    with pytest.raises(TypeError, match=r"translate\(\) missing 1 required positional argument: 'text'"):
-        model.translate()  # type: ignore[call-overload]
+    fails(TypeError, r"translate\(\) missing 1 required positional argument: 'text'", model.translate)
     for method, name in ((Model.translate, "text"), (Model.summarize, "text"), (Model.generate, "prompt")):
         parameters = list(inspect.signature(method).parameters)
         assert parameters[:3] == ["self", name, "n_best"] and "beam" in parameters and (method.__doc__ or "").strip()
@@ -138,10 +136,8 @@ def test_a_model_moves_and_changes_its_precision(model: Model) -> None:
     assert int8.precision == "int8" and len(int8.translate(texts)) == 3
     with pytest.raises(UsageError, match="the model has weights of 8 bits, so its precision is int8: got 'float32'"):
         int8.to(precision="float32")
-    with pytest.raises(UsageError, match="`device` must exist on this machine: got 'tpu'"):
-        model.to("tpu")
-    with pytest.raises(UsageError, match="`precision` must be one of"):
-        model.to(precision="int4")
+    fails(UsageError, "`device` must exist on this machine: got 'tpu'", model.to, "tpu")
+    fails(UsageError, "`precision` must be one of", model.to, precision="int4")
     recurrent = build_network(NetworkConfig(architecture="recurrent-lm", vocab_size=9, d_model=8))
     with pytest.raises(CapabilityError, match="int8 is for Transformers that write and for encoders"):
         Model(recurrent, None, {}, None).to(precision="int8")

@@ -31,6 +31,7 @@ from atento_cli.convert.engines import convert_for
 from atento_cli.convert.layouts import convert
 from atento_cli.decoding_options import _FLAGS
 from atento_cli.search.cross_validation import cross_validate
+from failing import fails
 
 LISTS = ("stop", "stop_tokens", "banned_words", "banned_tokens", "required_words", "draft")
 WIDER = ("mbr", *LISTS)  # also a function; also one string or any sequence
@@ -146,5 +147,4 @@ def test_greedy_wins_over_a_recipe_and_excludes_what_is_not() -> None:
     # Unknown and wrong options are told with the nearest
     with pytest.raises(UsageError, match="unknown decoding option 'n_bests'; did you mean 'n_best'"):
         decoding_for(DecodingConfig(), None, {"n_bests": 2})  # type: ignore[typeddict-unknown-key]
-    with pytest.raises(RecipeError, match="beam must be an integer: got '4'"):
-        decoding_for(DecodingConfig(), None, {"beam": "4"})  # type: ignore[typeddict-item]
+    fails(RecipeError, "beam must be an integer: got '4'", decoding_for, DecodingConfig(), None, {"beam": "4"})

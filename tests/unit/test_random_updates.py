@@ -40,9 +40,6 @@ def test_every_update_has_examples_of_both_tasks_and_one_sorted_by_length_has_no
         return sum(0.1 < share < 0.95 for share in shares)
 
     assert mixed(updates(True)) == UPDATES and mixed(updates(False)) < UPDATES / 4
-
-
-def test_parts_are_small_enough_to_compute_and_cut_in_linear_time() -> None:
     sizes = [int(SOURCES[part].max() + TARGETS[part].max()) * len(part) for parts in updates(True) for part in parts]
     assert max(sizes) <= 4096
     long = _cheapest_parts(np.array([9000, 3, 9000]), np.array([3, 3, 9000]), CPU_PARTS)

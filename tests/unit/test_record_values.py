@@ -18,6 +18,7 @@ from atento.data.records.held_out import held_out
 from atento.data.records.reader import Records, read_records, records_in_memory
 from atento.data.records.splits import overlap, split_of
 from atento.data.records.values import Span
+from failing import fails
 
 TAGGING = (Field("tokens", "words"), Field("tags", "tags"))
 ANSWERING = (Field("question"), Field("context"), Field("answers", "spans"))
@@ -50,8 +51,7 @@ def test_entities_marked_by_characters_are_words_with_tags(tmp_path: Path, entit
     record = {"tokens": text, "tags": entities}
     memory = records_in_memory([record, {"tokens": "Nada.", "tags": []}], TAGGING, "data")
     assert list(zip(memory["tokens"], memory["tags"])) == [tuple(map(tuple, expected)), (("Nada", "."), ("O", "O"))]
-    plain = json.loads(json.dumps(record, default=int))
-    written = lines({"text": text, "label": plain["tags"]})
+    written = lines({"text": text, "label": json.loads(json.dumps(record, default=int))["tags"]})
     read = in_file(tmp_path, "a.jsonl", written, TAGGING, tokens="text", tags="label")
     assert (read["tokens"][0], read["tags"][0]) == tuple(map(tuple, expected))
 
@@ -86,8 +86,7 @@ def test_an_export_of_label_studio_is_read(tmp_path: Path) -> None:
         (task({"choices": None}), LABELLED, choices, "must have its choices in a list"),
         (task(ana | {"start": 4, "end": 7}), TAGGING, entities, "entity 1, is 'Ana', and its text has 'a m' from 4 to"),
     ):
-        with pytest.raises(DataError, match=said):
-            in_file(tmp_path, "a.json", json.dumps([record]), fields, **columns)
+        fails(DataError, said, in_file, tmp_path, "a.json", json.dumps([record]), fields, **columns)
 
 
 def test_every_kind_reads_the_same_from_tables_json_and_memory(tmp_path: Path) -> None:
@@ -111,8 +110,7 @@ def test_every_kind_reads_the_same_from_tables_json_and_memory(tmp_path: Path) -
         in_memory.append({name: [value] for name, value in record.items()})
         memory = [records_in_memory(records, fields, "data") for records in in_memory]
         for records in (table, comma, keyed, listed, *memory):
-            assert list(records) == [expected]
-            assert records.fingerprint == table.fingerprint
+            assert list(records) == [expected] and records.fingerprint == table.fingerprint
             assert hash(next(iter(records))) == hash(expected)
         assert table.where(0) == "a.tsv:2" and keyed.where(0) == "a.jsonl:1"
 
@@ -128,6 +126,16 @@ def test_numbers_and_words_of_arrays_are_plain_and_fingerprints_are_of_values() 
     assert len({records_in_memory(records, SEVERAL, "data").fingerprint for records in several}) == 5
     scores = [[("a", 1.0)], [("a", 1.5)], [("a", -1.0)]]
     assert len({records_in_memory(records, REGRESSION, "data").fingerprint for records in scores}) == 3
+    many = [(f"a{number}", [f"x{number % 3}", "y"]) for number in range(100)]
+    train, valid = records_in_memory(many, SEVERAL, "train"), records_in_memory(many[:7], SEVERAL, "valid")
+    assert overlap([train], valid) == 7
+    split = split_of([train, valid])
+    assert split is not None and len(split) == 107 and split["label"][100] == ("x0", "y")
+    rest, chosen = held_out(train.columns, 10)
+    assert len(chosen) == 10 and len(rest) == 90
+    assert split.characters() == {"text": sum(len(f"a{n}") for n in (*range(100), *range(7))), "label": 107 * 3}
+    tagged = split_of([records_in_memory([(["Ana", "mora"], ["B", "O"])], TAGGING, "train")])
+    assert tagged is not None and list(tagged.texts(("tokens",))) == ["Ana mora"]
 
 
 def test_records_that_say_nothing_are_left_out_and_counted_and_the_separator_is_the_sources(tmp_path: Path) -> None:
@@ -143,8 +151,7 @@ def test_records_that_say_nothing_are_left_out_and_counted_and_the_separator_is_
     assert answered["answers"] == [()] and len(answered.skipped) == 1
     records = in_file(tmp_path, "a.tsv", "a\tx, y\nb\tx|y\n", SEVERAL, text=0, label=1, separator=",")
     assert records["label"] == [("x", "y"), ("x|y",)]
-    with pytest.raises(RecipeError, match="`separator` must not be empty"):
-        SourceConfig(separator="")
+    fails(RecipeError, "`separator` must not be empty", SourceConfig, separator="")
 
 
 SHARED = "shares the word 'b' with another one; each word has one tag"
@@ -254,25 +261,11 @@ def test_a_bad_row_of_a_table_is_one_sentence_with_its_line_or_left_out(
     assert len(records) == 2 and records.skipped == [f"a.tsv:2: {says}"] and records.where(1) == "a.tsv:3"
 
 
-def test_splits_of_values_are_joined_held_out_and_compared() -> None:
-    many = [(f"a{number}", [f"x{number % 3}", "y"]) for number in range(100)]
-    train, valid = records_in_memory(many, SEVERAL, "train"), records_in_memory(many[:7], SEVERAL, "valid")
-    assert overlap([train], valid) == 7
-    split = split_of([train, valid])
-    assert split is not None and len(split) == 107 and split["label"][100] == ("x0", "y")
-    rest, chosen = held_out(train.columns, 10)
-    assert len(chosen) == 10 and len(rest) == 90
-    assert split.characters() == {"text": sum(len(f"a{n}") for n in (*range(100), *range(7))), "label": 107 * 3}
-    tagged = split_of([records_in_memory([(["Ana", "mora"], ["B", "O"])], TAGGING, "train")])
-    assert tagged is not None and list(tagged.texts(("tokens",))) == ["Ana mora"]
-
-
 def test_columns_of_other_shapes_are_refused_and_a_named_tuple_goes_by_its_names() -> None:
     with pytest.raises(DataError, match="data has 2 tokens and 1 tags; the numbers must be equal"):
         records_in_memory(([["a"], ["b"]], [["O"]]), TAGGING, "data")
     arrow = SimpleNamespace(to_pylist=list)  # a table of pyarrow is not iterable; a lazy frame has `collect`
-    with pytest.raises(UsageError, match=r"got SimpleNamespace; its `to_pylist\(\)` does$"):
-        records_in_memory(arrow, TAGGING, "data")  # type: ignore[arg-type]
+    fails(UsageError, r"got SimpleNamespace; its `to_pylist\(\)` does$", records_in_memory, arrow, TAGGING, "data")
     with pytest.raises(UsageError, match="data must be an iterable of dicts with the keys 'tokens', 'tags': got int"):
         records_in_memory(3, TAGGING, "data")  # type: ignore[arg-type]
     for score in (float("nan"), float("inf")):
@@ -281,8 +274,7 @@ def test_columns_of_other_shapes_are_refused_and_a_named_tuple_goes_by_its_names
     # The rows of pandas' `itertuples`: by position, texts became labels without a word
     label, text, score = Field("label", "class"), Field("text"), Field("score", "number", optional=True)
     row = namedtuple("Row", "Index label text")
-    rows = [row(0, "a", "one text"), row(1, "b", "another")]
-    records = records_in_memory(rows, (text, label, score), "data")
+    records = records_in_memory([row(0, "a", "one text"), row(1, "b", "another")], (text, label, score), "data")
     assert records.columns == {"text": ["one text", "another"], "label": ["a", "b"]}
     pair = namedtuple("Pair", "en pt")  # other names: by position
     assert records_in_memory([pair("one text", "a")], (text, label), "data").columns["label"] == ["a"]

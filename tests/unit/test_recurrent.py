@@ -24,6 +24,7 @@ from atento.inference.plain import PlainStepFunction
 from atento.networks.build import parameter_count
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
+from failing import fails
 
 SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 6, "n_heads": 1, "n_layers": 2, "dropout": 0.0}
 CONFIG = NetworkConfig("recurrent-seq2seq", **SIZES, ids=SpecialIds(pad=0))
@@ -77,8 +78,7 @@ def test_what_cannot_be_and_what_no_recurrent_network_can_do_is_refused() -> Non
         ({"input_feeding": True}, "is for bilinear and dot attention"),
         ({"input_feeding": True, "attention": "none"}, "got `recurrent.attention` 'none'"),
     ):
-        with pytest.raises(RecipeError, match=re.escape(message)):
-            RecurrentConfig(**keys)
+        fails(RecipeError, re.escape(message), RecurrentConfig, **keys)
     with pytest.raises(RecipeError, match="`d_model` must be even for a bidirectional encoder: got 5"):
         RecurrentSeq2Seq(replace(CONFIG, d_model=5, recurrent=FORMS["lstm-none"]))
     one_way = RecurrentSeq2Seq(replace(CONFIG, d_model=5, recurrent=FORMS["gru-none"]))
@@ -86,13 +86,10 @@ def test_what_cannot_be_and_what_no_recurrent_network_can_do_is_refused() -> Non
     network, model = seq2seq("lstm-additive"), language_model("lstm")
     with pytest.raises(CapabilityError, match=r"takes no `mask`.*got a Tensor"):
         network(SOURCE, TARGET, mask=torch.ones(6, 6, dtype=torch.bool))
-    with pytest.raises(CapabilityError, match=re.escape(f"takes no `mask`: got {causal()!r}")):
-        model(TARGET, mask=causal())
-    with pytest.raises(ValueError, match="give `source_ids`, or `encoded`"):
-        network(None, TARGET)
+    fails(CapabilityError, re.escape(f"takes no `mask`: got {causal()!r}"), model, TARGET, mask=causal())
+    fails(ValueError, "give `source_ids`, or `encoded`", network, None, TARGET)
     for family in (RecurrentSeq2Seq, RecurrentLM):
-        with pytest.raises(ValueError, match="`vocab_size` must be at least 1: got 0"):
-            family(replace(CONFIG, vocab_size=0))
+        fails(ValueError, "`vocab_size` must be at least 1: got 0", family, replace(CONFIG, vocab_size=0))
 
 
 places = st.lists(st.lists(st.booleans(), min_size=6, max_size=6).filter(any), min_size=3, max_size=3)
@@ -103,8 +100,7 @@ places = st.lists(st.lists(st.booleans(), min_size=6, max_size=6).filter(any), m
 def test_c11_padding_changes_nothing_wherever_it_stands(source: Any, target: Any, form: str, seed: int) -> None:
     """Left, right and between: states and logits are those of each row's real tokens alone."""
     network, real, real_target = seq2seq(form), torch.tensor(source), torch.tensor(target)
-    generator = torch.Generator().manual_seed(seed)
-    ids, target_ids = torch.randint(0, 13, (2, 3, 6), generator=generator)
+    ids, target_ids = torch.randint(0, 13, (2, 3, 6), generator=torch.Generator().manual_seed(seed))
     encoded = network.encode(ids, source_token_mask=real)
     logits = network(ids, target_ids, source_token_mask=real, target_token_mask=real_target).logits
     assert bool((encoded[~real] == 0).all())
@@ -130,12 +126,19 @@ def test_c11_what_stands_in_padding_is_never_read(form: str) -> None:
         assert torch.equal(one, other)
 
 
-def test_c11_a_source_of_nothing_gives_nothing() -> None:
+def test_a10_c11_a_source_of_nothing_gives_nothing_and_the_best_output_is_seen() -> None:
     """No state, a context of zeros, and no NaN, with attention and without."""
     empty = torch.zeros_like(REAL)
     for form in ("lstm-none", "lstm-additive", "gru-bilinear"):
         out = seq2seq(form)(SOURCE, TARGET, source_token_mask=empty)
         assert bool((out.encoded == 0).all()) and bool(out.logits.isfinite().all())
+    network = seq2seq("lstm-additive")
+    with observe(network) as seen:
+        ((best, _),) = generate(network, SOURCE[:1], Beam(3, 1.0, 2), max_new_tokens=7)
+    read = [CONFIG.start_id, *(best.ids if best.finished else best.ids[:-1])]
+    with observe(network) as forced:
+        network(SOURCE[:1], torch.tensor([read]))
+    torch.testing.assert_close(seen["cross", 0], forced["cross", 0], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if "none" not in form])
@@ -172,8 +175,7 @@ def test_c12_given_states_padded_pieces_and_rows_that_change_places(form: str) -
     """`encoded` and its padding mask are enough: C is read off it."""
     network = seq2seq(form)
     whole = network(SOURCE, TARGET, source_token_mask=REAL)
-    again = network(None, TARGET, encoded=whole.encoded, source_token_mask=REAL)
-    close(again.logits, whole.logits)
+    close(network(None, TARGET, encoded=whole.encoded, source_token_mask=REAL).logits, whole.logits)
     assert network(SOURCE, TARGET, project=False).logits is None
     # The mask of the second piece may cover that piece alone, or all that was seen
     real = torch.tensor([[False] * 2 + [True] * 4, [True] * 6, [True] * 3 + [False, True, False]])
@@ -199,8 +201,7 @@ def test_c12_c17b_a_language_model_cut_in_pieces_or_padded(cell: CellName) -> No
     model = language_model(cell)
     whole = model(TARGET).logits
     state = model.begin()
-    pieces = [model(TARGET[:, at : at + 2], state=state).logits for at in (0, 2, 4)]
-    close(torch.cat(pieces, dim=1), whole)
+    close(torch.cat([model(TARGET[:, at : at + 2], state=state).logits for at in (0, 2, 4)], dim=1), whole)
     assert state.length == 6
     wide = torch.nn.functional.pad(TARGET, (2, 1), value=7)
     real = torch.nn.functional.pad(torch.ones_like(TARGET, dtype=torch.bool), (2, 1))
@@ -225,16 +226,6 @@ def test_a10_observed_steps_join_and_rows_are_slices(form: str) -> None:
     assert torch.equal(some["cross", 0], whole["cross", 0][:, :, [4, 1]])
     with pytest.raises(UsageError, match="no 'decoder' attention was observed, only: cross"):
         whole["decoder", 0]
-
-
-def test_a10_around_a_search_the_best_output_is_seen() -> None:
-    network = seq2seq("lstm-additive")
-    with observe(network) as seen:
-        ((best, _),) = generate(network, SOURCE[:1], Beam(3, 1.0, 2), max_new_tokens=7)
-    read = [CONFIG.start_id, *(best.ids if best.finished else best.ids[:-1])]
-    with observe(network) as forced:
-        network(SOURCE[:1], torch.tensor([read]))
-    torch.testing.assert_close(seen["cross", 0], forced["cross", 0], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("form", [pytest.param(f, marks=[pytest.mark.slow] * (n % 3 > 0)) for n, f in enumerate(FORMS)])
@@ -308,15 +299,13 @@ def test_a_copy_in_bfloat16_runs_and_learns(form: str) -> None:
 
 def test_dropout_is_drawn_from_what_is_given_and_only_while_training() -> None:
     """In the language model of 3 layers: on the embedding, twice between layers, on what is projected."""
-    config = replace(LM_CONFIG, dropout=0.4, n_layers=3, recurrent=FORMS["lstm-none"])
-    model = shaken(RecurrentLM(config))
+    model = shaken(RecurrentLM(replace(LM_CONFIG, dropout=0.4, n_layers=3, recurrent=FORMS["lstm-none"])))
     quiet = model(TARGET).logits
     model.train()
     random = Randomness(7)
     one, other = model(TARGET, random=random).logits, model(TARGET, random=Randomness(7)).logits
     assert random.use == 4 and torch.equal(one, other)
-    assert not torch.allclose(one, model(TARGET, random=Randomness(8)).logits)
-    assert not torch.allclose(one, quiet)
+    assert not torch.allclose(one, model(TARGET, random=Randomness(8)).logits) and not torch.allclose(one, quiet)
     torch.manual_seed(0)
     drawn = model(TARGET).logits  # nothing given: PyTorch's global generator
     torch.manual_seed(0)

@@ -17,6 +17,7 @@ from atento.attention.masks import Mask, causal, documents, padding, window
 from atento.attention.positions import Rotary
 from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias, alibi_slopes, t5_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
+from failing import fails
 from tensors import Largest
 from tensors import normal as random
 
@@ -240,6 +241,13 @@ def test_t5_golden_buckets_and_alibi_slopes() -> None:
     assert alibi_slopes(8).tolist() == [2.0**-i for i in range(1, 9)]
     assert alibi_slopes(3).tolist() == [2**-4, 2**-8, 2**-2] and alibi_slopes(1).tolist() == [2**-8]
     assert [len(alibi_slopes(n).unique()) for n in range(1, 40)] == list(range(1, 40))
+    # The logarithm would give negative buckets, or none at all
+    for n, far, both in ((32, 8, True), (32, 16, False), (8, 1, True), (32, 12, False)):
+        exact = n // 4 if both else n // 2
+        message = f"`max_distance` must be above {exact}; each distance below that has its own bucket: got {far}"
+        fails(ValueError, message, T5Bias, 2, n, far, bidirectional=both)
+        T5Bias(2, n, exact + 1, bidirectional=both)
+        fails(ValueError, "`n_buckets` must be at least 4: got 3", T5Bias, 2, 3)
 
 
 @given(n=st.integers(4, 64), beyond=st.integers(1, 200), both=st.booleans())
@@ -252,18 +260,6 @@ def test_t5_buckets_grow_with_the_distance_and_use_every_bucket(n: int, beyond: 
     assert bool((behind[far:] == half - 1).all())
     ahead = t5_buckets(torch.arange(1, 2 * far), n, far, both)
     assert torch.equal(ahead, behind[1:] + half) if both else bool((ahead == 0).all())
-
-
-@pytest.mark.parametrize(("n", "far", "both"), [(32, 8, True), (32, 16, False), (8, 1, True), (32, 12, False)])
-def test_t5_a_last_distance_among_the_exact_ones_is_refused(n: int, far: int, both: bool) -> None:
-    """The logarithm would give negative buckets, or none at all."""
-    exact = n // 4 if both else n // 2
-    message = f"`max_distance` must be above {exact}; each distance below that has its own bucket: got {far}"
-    with pytest.raises(ValueError, match=message):
-        T5Bias(2, n, far, bidirectional=both)
-    T5Bias(2, n, exact + 1, bidirectional=both)
-    with pytest.raises(ValueError, match="`n_buckets` must be at least 4: got 3"):
-        T5Bias(2, 3)
 
 
 @torch.no_grad()
@@ -301,23 +297,20 @@ def test_b5_shaw_equals_loops(values: bool) -> None:
         torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("limit", [2, 5])
-def test_b5_the_same_distance_is_the_same_row_at_any_length(limit: int) -> None:
+def test_b5_b6_the_same_distance_is_the_same_row_as_the_module_of_the_notes_was_meant() -> None:
     """Error 58: the listing looks up distance 0 in row 3 at length 4 and in row 5 at length 6."""
-    shaw = Shaw(1, limit)
-    with torch.no_grad():
-        shaw.keys.copy_(torch.arange(2 * limit + 1)[:, None])  # q of 1 reads the number of the row
-    ones = {n: torch.ones(1, 1, n, 1) for n in (1, 4, 6, 20)}
-    rows = {n: shaw.scores(q, q, QueryKeyPositions.arange(n, n), 1.0)[0, 0] for n, q in ones.items()}
-    for n, found in rows.items():
-        assert bool((found.diagonal() == limit).all())
-        assert torch.equal(found, rows[20][:n, :n]) and torch.equal(found, rows[20][-n:, -n:])
-    assert rows[20][0].tolist() == [min(limit, j) + limit for j in range(20)]
-    assert rows[20][19].tolist() == [max(-limit, j - 19) + limit for j in range(20)]
-
-
-def test_b6_the_module_of_the_notes_as_it_was_meant() -> None:
-    """Queries, keys, values and a length into a table of 2·max_len − 1 rows: runs, per head, scaled, maskable."""
+    for limit in (2, 5):
+        shaw = Shaw(1, limit)
+        with torch.no_grad():
+            shaw.keys.copy_(torch.arange(2 * limit + 1)[:, None])  # q of 1 reads the number of the row
+        ones = {n: torch.ones(1, 1, n, 1) for n in (1, 4, 6, 20)}
+        rows = {n: shaw.scores(q, q, QueryKeyPositions.arange(n, n), 1.0)[0, 0] for n, q in ones.items()}
+        for n, found in rows.items():
+            assert bool((found.diagonal() == limit).all())
+            assert torch.equal(found, rows[20][:n, :n]) and torch.equal(found, rows[20][-n:, -n:])
+        assert rows[20][0].tolist() == [min(limit, j) + limit for j in range(20)]
+        assert rows[20][19].tolist() == [max(-limit, j - 19) + limit for j in range(20)]
+    # Queries, keys, values and a length into a table of 2·max_len − 1 rows: runs, per head, scaled, maskable
     shaw = filled(Shaw(K, 6 - 1))
     assert shaw.keys.shape == (2 * 6 - 1, K)
 

@@ -13,8 +13,7 @@ CHANGELOG = (Path(__file__).parents[2] / "CHANGELOG.md").read_text(encoding="utf
 
 def test_the_notes_of_a_version_are_its_section_alone() -> None:
     text = "## [Unreleased]\n\n- c\n\n## [0.2.0] - 2026-11-26\n\n### Added\n\n- b\n\n## [0.1.0] - 2026-01-02\n\n- a\n"
-    assert release.notes("0.2.0", text) == "### Added\n\n- b"
-    assert release.notes("0.1.0", text) == "- a"
+    assert release.notes("0.2.0", text) == "### Added\n\n- b" and release.notes("0.1.0", text) == "- a"
     for number in ("0.3.0", "0.2", "0x2.0", "Unreleased"):
         with pytest.raises(SystemExit, match=re.escape(f"no section `## [{number}] - YEAR-MONTH-DAY`")):
             release.notes(number, "## [Unreleased]\n\n- c\n\n## [0.2.0] - 2026-11-26\n\n- b\n")

@@ -20,6 +20,7 @@ from atento.text import Tokenizer, has_tokenizer, train_tokenizer
 from atento.text.lengths import pad_batch, truncate
 from atento.text.released.spm import read_model
 from atento.text.released.tokenizer_files import unknown_class
+from failing import fails
 
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "gat", "##o", "a", "[", "]", "mask", "acao", "."]
 GPT2 = {"<|endoftext|>": 0, "g": 1, "a": 2, "t": 3, "o": 4, "Ġ": 5, "at": 6, "Ġg": 7, "Ġgat": 8}
@@ -82,15 +83,13 @@ def test_d2_t5_and_its_fields_by_hand(tmp_path: Path) -> None:
     assert (found.kind, found.byte_fallback, found.charsmap, found.unk_id) == ("unigram", True, b"", 2)
     assert read_model(model(T5, 2), Path("m")).kind == "bpe"
     ours = Tokenizer.load(put(tmp_path, {"spiece.model": model(T5)}))
-    assert ours.encode("a b ab") == [5, 3, 6, 5, 6]
-    assert ours.encode("c") == [3, 2]
+    assert ours.encode("a b ab") == [5, 3, 6, 5, 6] and ours.encode("c") == [3, 2]
     assert [ours.specials.id(f"<extra_id_{i}>") for i in (0, 1, 99)] == [106, 105, 7] and ours.vocab_size == 107
     assert ours.with_specials([5, 6], [6]) == ([5, 6, 1, 6, 1], [0] * 5)
     assert ours.decode([5, 6, 106, 1]) == "ab" and ours.kind == "unigram"
     short = put(tmp_path / "short", {"spiece.model": model(T5), "tokenizer_config.json": {"extra_ids": 2}})
     assert Tokenizer.load(short).vocab_size == 9
-    own = [*T5, ("▁<extra_id_0>", 0.0, 4)]
-    mt5 = Tokenizer.load(put(tmp_path / "mt5", {"spiece.model": model(own)}))
+    mt5 = Tokenizer.load(put(tmp_path / "mt5", {"spiece.model": model([*T5, ("▁<extra_id_0>", 0.0, 4)])}))
     assert mt5.vocab_size == 8 and mt5.specials.id("<extra_id_0>") == 7
     assert 7 not in mt5.encode("a <extra_id_0>") and mt5.decode([5, 7]) == "a"
 
@@ -100,8 +99,7 @@ def test_d2_xlm_roberta_by_hand(tmp_path: Path) -> None:
     pieces = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), *T5[3:]]
     ours = Tokenizer.load(put(tmp_path, {"sentencepiece.bpe.model": model(pieces)}))
     assert (ours.bos_id, ours.pad_id, ours.eos_id, ours.unk_id, ours.mask_id) == (0, 1, 2, 3, 8)
-    assert ours.encode("a b") == [6, 4, 7]
-    assert ours.with_specials([6], [7]) == ([0, 6, 2, 2, 7, 2], [0] * 6)
+    assert ours.encode("a b") == [6, 4, 7] and ours.with_specials([6], [7]) == ([0, 6, 2, 2, 7, 2], [0] * 6)
     assert ours.encode_with_mask("a <mask> b") == [6, 8, 4, 7] and 8 not in ours.encode("a <mask> b")
     path = put(tmp_path / "other", {"sentencepiece.bpe.model": model(T5)}) / "sentencepiece.bpe.model"
     assert message(path.parent) == f"{path} must begin with <unk>, <s> and </s>, which fairseq's ids count on"
@@ -162,8 +160,7 @@ def test_d1_bert_by_hand(tmp_path: Path) -> None:
     assert ours.encode_with_mask("Gato [MASK].") == [5, 6, 4, 12] and 2 not in ours.encode_with_mask("[MASK] [CLS]")
     assert ours.with_specials([5, 6]) == ([2, 5, 6, 3], [0] * 4)
     assert ours.with_specials([5], [7]) == ([2, 5, 3, 7, 3], [0, 0, 0, 1, 1])
-    assert (ours.added(), ours.added(True)) == (2, 3)
-    assert ours.decode([2, 5, 6, 12, 3]) == "gato."
+    assert (ours.added(), ours.added(True)) == (2, 3) and ours.decode([2, 5, 6, 12, 3]) == "gato."
     assert ours.target is ours
     cased = put(tmp_path / "cased", {"vocab.txt": lines(BERT), "tokenizer_config.json": {"do_lower_case": False}})
     assert Tokenizer.load(cased).encode("Gato") == [1]
@@ -188,8 +185,7 @@ def test_gpt2_by_hand(tmp_path: Path) -> None:
     ours = Tokenizer.load(put(tmp_path, {"vocab.json": GPT2, "merges.txt": MERGES}))
     assert ours.tokens(ours.encode("gat gato")) == ["g", "at", "Ġgat", "o"]
     assert ours.decode([1, 6, 8, 4, 0]) == "gat gato"  # its one special token is hidden, though it is the unknown too
-    assert ours.with_specials([1], [2]) == ([1, 2], [0, 1])
-    assert ours.words([1, 6, 8, 4]).index == [0, 0, 1, 1]
+    assert ours.with_specials([1], [2]) == ([1, 2], [0, 1]) and ours.words([1, 6, 8, 4]).index == [0, 0, 1, 1]
     more = {
         "added_tokens_decoder": {"9": {"content": "[P]", "special": True}},
         "pad_token": "[P]",
@@ -268,8 +264,7 @@ def test_which_family_a_folder_is_of(tmp_path: Path) -> None:
     gpt1 = {"vocab.json": {"<unk>": 0, "a": 1, "b": 2, "a</w>": 3, "b</w>": 4, "ab</w>": 5}, "merges.txt": "a b</w>\n"}
     ours = Tokenizer.load(put(tmp_path / "c", gpt1))
     assert ours.encode("AB a c") == [5, 3, 0] and ours.decode([5, 3]) == "ab a"
-    assert ours.words([5, 3, 1, 4]).index == [0, 1, 2, 2]
-    assert ours.encode_batch(["ab"], dropout=1.0) == [[1, 4]]
+    assert ours.words([5, 3, 1, 4]).index == [0, 1, 2, 2] and ours.encode_batch(["ab"], dropout=1.0) == [[1, 4]]
     config = {"tokenizer_class": "XLNetTokenizer"}
     xlnet = put(tmp_path / "d", {"spiece.model": model(T5), "tokenizer_config.json": config})
     llama = {"tokenizer.model": model(LLAMA, 2), "tokenizer_config.json": {"tokenizer_class": "LLaMATokenizer"}}
@@ -314,10 +309,8 @@ def test_marian_by_hand(tmp_path: Path) -> None:
     assert not {0, 5, 6} & set(ours.encode(">>por<< </s> <pad>"))
     encoded = ours.encode_with_offsets(" a  b")
     assert (encoded.ids, encoded.offsets) == ([2, 3, 1], [(1, 2), (4, 4), (4, 5)])
-    with pytest.raises(CapabilityError, match=r"^subword dropout .* sentencepiece"):
-        ours.encode_batch(["a"], dropout=0.5)
-    with pytest.raises(TokenizerError, match=r"^this tokenizer has no special token 'mask'"):
-        ours.encode_with_mask("a")
+    fails(CapabilityError, r"^subword dropout .* sentencepiece", ours.encode_batch, ["a"], dropout=0.5)
+    fails(TokenizerError, r"^this tokenizer has no special token 'mask'", ours.encode_with_mask, "a")
 
 
 LLAMA = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), ("▁", 0.0), ("a", 0.0), ("▁a", -1.0)]
@@ -365,8 +358,7 @@ def test_settings_that_are_junk_load_or_are_refused(name: str, key: str, junk: o
 
 
 def test_d5_the_template_of_tokenizer_json_decides(tmp_path: Path) -> None:
-    folder = put(tmp_path, {"vocab.txt": lines(BERT)})
-    definition = json.loads(Tokenizer.load(folder).definition)
+    definition = json.loads(Tokenizer.load(put(tmp_path, {"vocab.txt": lines(BERT)})).definition)
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 
     def loaded(processor: Any, **settings: Any) -> Tokenizer:
@@ -390,8 +382,7 @@ def test_d5_the_template_of_tokenizer_json_decides(tmp_path: Path) -> None:
     assert loaded(None).with_specials([5], [6]) == ([5, 6], [0, 1])  # nothing says what it is
     assert loaded(None, tokenizer_class="BertTokenizer").with_specials([5])[0] == [2, 5, 3]
     for wrong in [5, {}, {"type": "Other"}, {**old, "sep": ["[SEP]", "x"]}, {**template, "special_tokens": {}}]:
-        with pytest.raises(TokenizerError, match="the `post_processor` must say"):
-            loaded(wrong)
+        fails(TokenizerError, "the `post_processor` must say", loaded, wrong)
     with pytest.raises(TokenizerError, match=r"the template of special tokens must have ids below 13$"):
         loaded({**old, "cls": ["[CLS]", 13]})
 
@@ -476,16 +467,12 @@ def test_d6_truncation_takes_from_the_longer_text_and_padding_is_to_the_longest(
     assert truncate([1, 2, 3], None, 2) == ([1, 2], None, 1)
     assert truncate([1, 2, 3], [4], 3, side="left") == ([2, 3], [4], 1)
     assert truncate([1, 2], [3], 0, side="left") == ([], [], 3)
-    with pytest.raises(TokenizerError, match=r"^`room` must be at least 0: got -1$"):
-        truncate([1], None, -1)
-    with pytest.raises(TokenizerError, match=r"^`side` must be 'right' or 'left': got 'up'$"):
-        truncate([1], None, 1, side="up")  # type: ignore[arg-type]
+    fails(TokenizerError, r"^`room` must be at least 0: got -1$", truncate, [1], None, -1)
+    fails(TokenizerError, r"^`side` must be 'right' or 'left': got 'up'$", truncate, [1], None, 1, side="up")
     ids, real = pad_batch([[5, 6, 7], [], [8]], 9)
-    assert ids.dtype == np.int64 and real.dtype == np.bool_
-    assert ids.tolist() == [[5, 6, 7], [9, 9, 9], [8, 9, 9]]
+    assert ids.dtype == np.int64 and real.dtype == np.bool_ and ids.tolist() == [[5, 6, 7], [9, 9, 9], [8, 9, 9]]
     assert real.tolist() == [[True] * 3, [False] * 3, [True, False, False]]
     ids, real = pad_batch([[5, 6, 7], [9]], 9, side="left")
     assert ids.tolist() == [[5, 6, 7], [9, 9, 9]] and real.tolist() == [[True] * 3, [False, False, True]]
     assert pad_batch([], 0)[0].shape == (0, 0)
-    with pytest.raises(TokenizerError, match=r"^`side` must be 'right' or 'left': got 'up'$"):
-        pad_batch([[1]], 0, side="up")  # type: ignore[arg-type]
+    fails(TokenizerError, r"^`side` must be 'right' or 'left': got 'up'$", pad_batch, [[1]], 0, side="up")

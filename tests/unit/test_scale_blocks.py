@@ -17,6 +17,7 @@ from atento.text.sentences import split_sentences
 from atento_cli.scale import line_blocks
 from atento_cli.scale.inputs import BlockReader, Input
 from atento_cli.scale.line_blocks import Plan, Reading
+from failing import fails
 
 
 def lines_of(source: Input, plan: Plan, bad: list[str] | None = None) -> list[list[str]]:
@@ -30,8 +31,7 @@ def text(seed: int) -> bytes:
     """Lines of every length, some blank, with letters of several bytes and both line ends."""
     draw = random.Random(seed)
     rows = ["".join(draw.choices("ab çã\u2028€", k=draw.choice((0, 1, 5, 40)))) for _ in range(draw.randrange(60))]
-    content = "".join(row + draw.choice(("\n", "\r\n")) for row in rows)
-    return (content + draw.choice(("", "last"))).encode()
+    return ("".join(row + draw.choice(("\n", "\r\n")) for row in rows) + draw.choice(("", "last"))).encode()
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -87,10 +87,8 @@ def test_a_url_is_read_as_a_local_file_is(tmp_path: Path, url: str) -> None:
         assert [line for part in lines_of(source, plan) for line in part] == read_lines(path)
         version = source.version()
         assert version["size"] == local.stat().st_size and len(version) > 1
-    with pytest.raises(DataError, match="remote: cannot be read: no such file"):
-        Input("memory://folder/none", name="remote").version()
-    with pytest.raises(UsageError, match="no such kind of URL"):
-        Input("nothing://folder/none").version()
+    fails(DataError, "remote: cannot be read: no such file", Input("memory://folder/none", name="remote").version)
+    fails(UsageError, "no such kind of URL", Input("nothing://folder/none").version)
 
 
 def test_rows_of_parquet(tmp_path: Path) -> None:
@@ -106,8 +104,7 @@ def test_rows_of_parquet(tmp_path: Path) -> None:
     pairs = [line for part in lines_of(two, two.plan(Reading(5))) for line in part]
     assert pairs == [f"c {n}\t{text}" for n, text in enumerate(texts)]
     for columns, said in ((("n",), "must be a column of strings"), ((), "name the column of the texts")):
-        with pytest.raises(UsageError, match=said):
-            Input(str(path), columns).plan(Reading())
+        fails(UsageError, said, Input(str(path), columns).plan, Reading())
     with pytest.raises(DataError, match="is no Parquet file"):
         (tmp_path / "b.parquet").write_text("text", encoding="utf-8")
         Input(str(tmp_path / "b.parquet")).plan(Reading())
@@ -123,11 +120,9 @@ def test_columns_of_json_and_tsv(tmp_path: Path) -> None:
         assert [line for part in parts for line in part] == [f"first {n}\tsecond {n}" for n in range(5)]
     wrong = (("a.jsonl", ("n",), "a.jsonl:1: key 'n' must hold a string"), ("a.tsv", ("3",), "there is no column 3"))
     for name, columns, said in wrong:
-        with pytest.raises(DataError, match=said):
-            Input(str(tmp_path / name), columns).plan(Reading(2))
+        fails(DataError, said, Input(str(tmp_path / name), columns).plan, Reading(2))
     for name, columns, said in (("a.tsv", ("a",), "are numbers"), ("a.txt", ("a",), "is for .jsonl, .tsv")):
-        with pytest.raises(UsageError, match=said):
-            Input(str(tmp_path / name), columns).plan(Reading())
+        fails(UsageError, said, Input(str(tmp_path / name), columns).plan, Reading())
 
 
 def test_bad_lines_are_found_before_any_work_or_become_empty(tmp_path: Path) -> None:
@@ -139,17 +134,14 @@ def test_bad_lines_are_found_before_any_work_or_become_empty(tmp_path: Path) -> 
             raise DataError(f"{position}: odd")
 
     source = Input(str(path), name="shown")
-    with pytest.raises(DataError, match="shown:2: not UTF-8: byte 0xff at byte 6"):
-        source.plan(Reading(2))
+    fails(DataError, "shown:2: not UTF-8: byte 0xff at byte 6", source.plan, Reading(2))
     bad: list[str] = []
     plan = source.plan(Reading(2, check=check, skip_bad=True))
     reader = BlockReader(source)
-    parts = [reader.lines(block, b"", bad, check) for block in plan.blocks]
-    assert parts == [["good", ""], ["good", ""], [""]]
+    assert [reader.lines(block, b"", bad, check) for block in plan.blocks] == [["good", ""], ["good", ""], [""]]
     assert [message.split(":")[1] for message in bad] == ["2", "4"]
     path.write_bytes(b"good\nodd\n")
-    with pytest.raises(DataError, match="shown:2: odd"):
-        source.plan(Reading(1, check=check))
+    fails(DataError, "shown:2: odd", source.plan, Reading(1, check=check))
 
 
 def test_changed_and_compressed_files_and_texts_before_a_block(tmp_path: Path) -> None:
@@ -158,11 +150,9 @@ def test_changed_and_compressed_files_and_texts_before_a_block(tmp_path: Path) -
     source = Input(str(path))
     plan = source.plan(Reading(2))
     path.write_text("one two\nthree\n", encoding="utf-8")
-    with pytest.raises(DataError, match="has changed"):
-        lines_of(source, plan)
+    fails(DataError, "has changed", lines_of, source, plan)
     path.write_text("one\n", encoding="utf-8")
-    with pytest.raises(DataError, match="it is shorter than it was"):
-        lines_of(source, plan)
+    fails(DataError, "it is shorter than it was", lines_of, source, plan)
     lines = ["One. Two.", "", "Three.", "Four. Five! Six?", "Seven"]
     path.write_text("\n".join(lines), encoding="utf-8")
     plan = Input(str(path)).plan(Reading(2, rows=lambda line: len(split_sentences(line))))

@@ -13,6 +13,7 @@ from atento.base.errors import AtentoError, DataError, UsageError
 from atento_cli.scale.collect_output import collectable, contents, write_joined
 from atento_cli.scale.line_blocks import Block, Plan
 from atento_cli.scale.parts import Job, OutputFolder, refuse_difference
+from failing import fails
 
 JOB = Job("translate", "run", "0" * 64, {"seed": 1, "beam": 4}, "in.txt", ".txt")
 PLAN = Plan(tuple(Block(n, 2 * n + 1, 2, 4 * n, 4, 2 * n) for n in range(4)), "1" * 64)
@@ -78,23 +79,19 @@ def test_malformed_manifests_and_missing_and_altered_parts_are_named(tmp_path: P
     changes = ({"format": "other"}, {"blocks": [[1]]}, {"ending": "/../../../secret"})
     for wrong in ("[]", "{", *(json.dumps(body | change) for change in changes)):
         path.write_text(wrong, encoding="utf-8")
-        with pytest.raises(DataError, match=r"manifest\.json"):
-            OutputFolder(tmp_path)
+        fails(DataError, r"manifest\.json", OutputFolder, tmp_path)
     other = tmp_path / "other"
     folder = begun(other)
-    with pytest.raises(DataError, match="0 parts of 4 can be joined: parts 0-3 are not finished"):
-        collectable(other)
+    fails(DataError, "0 parts of 4 can be joined: parts 0-3 are not finished", collectable, other)
     for block in PLAN.blocks[:3]:
         folder.add(block, b"text\n", [])
     folder.save()
     folder.part_path(0).unlink()
     folder.part_path(2).write_bytes(b"tExt\n")
     said = "part-00000.txt is missing; part-00002.txt was altered: its SHA-256 .*; part 3 is not finished; run the same"
-    with pytest.raises(DataError, match=said):
-        collectable(other)
+    fails(DataError, said, collectable, other)
     assert sorted(OutputFolder(other).check()) == [0, 2]
-    with pytest.raises(UsageError, match=r"has no manifest\.json"):
-        collectable(other / "parts")
+    fails(UsageError, r"has no manifest\.json", collectable, other / "parts")
 
 
 def test_a_full_disk_costs_the_part_that_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,8 +102,7 @@ def test_a_full_disk_costs_the_part_that_was_written(tmp_path: Path, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(AtentoError, match="the disk is full; the parts written so far are good"):
-        folder.add(PLAN.blocks[1], b"text\n", [])
+    fails(AtentoError, "the disk is full; the parts written so far are good", folder.add, PLAN.blocks[1], b"text\n", [])
     assert [path.name for path in (tmp_path / "parts").iterdir()] == ["part-00000.txt"]
     assert list(OutputFolder(tmp_path).parts) == [0]
 
@@ -126,5 +122,4 @@ def test_arrays_are_joined_to_the_bytes_that_numpy_writes_for_all_of_them(tmp_pa
     np.save(stream, vectors[:, :2])
     folder.add(PLAN.blocks[3], stream.getvalue(), [])
     folder.save()
-    with pytest.raises(AtentoError, match=r"part-00003\.npy: its vectors do not fit those before"):
-        joined(collectable(tmp_path))
+    fails(AtentoError, r"part-00003\.npy: its vectors do not fit those before", joined, collectable(tmp_path))

@@ -36,8 +36,7 @@ def test_f4_inverse_square_root_cosine_linear_constant_and_decay_equal_their_for
     # From the peak at step 100 to 0 one step after the last, 499: a quarter, a half, the end
     for step, cosine, linear in ((200, 0.5 + math.sqrt(0.125), 0.75), (300, 0.5, 0.5), (500, 0.0, 0.0)):
         assert rate("cosine", step) == pytest.approx(0.8 * cosine, abs=1e-12)
-        assert rate("linear", step) == pytest.approx(0.8 * linear, abs=1e-12)
-        assert rate("constant", step) == 0.8
+        assert rate("linear", step) == pytest.approx(0.8 * linear, abs=1e-12) and rate("constant", step) == 0.8
     # 499 steps, 100 of them warm-up: a decay of 0.25 is a straight line from step 400 to 0 at step 500
     decaying = replace(CONFIG, schedule="wsd", decay=0.25)
     for step in range(1, 501):

@@ -22,8 +22,7 @@ class Row:
         self.ids = torch.tensor([[rng.randrange(4, V) for _ in range(rng.choice([1, 1, 2, 5, 9]))]])
         self.width, self.read = width, 0
         first = steps.first_tokens(self.ids, None).repeat(width)
-        later = [torch.tensor([rng.randrange(4, V) for _ in range(width)]) for _ in range(12)]
-        self.tokens = [first, *later]
+        self.tokens = [first, *[torch.tensor([rng.randrange(4, V) for _ in range(width)]) for _ in range(12)]]
         state = steps.begin(self.ids, None).select(torch.zeros(width, dtype=torch.long))
         self.logits = []
         for tokens in self.tokens:
@@ -93,8 +92,7 @@ def test_prompts_read_in_parts_or_once_for_a_common_beginning_give_the_same_logi
         logits, _ = remembering.step(remembering.first_tokens(ids, real), state)
         torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
     # all but the first one's 44 tokens, and what differs in the others: 0 and 8 of the 2nd and 3rd
-    assert memory.skipped >= 2 * (40 + 40 + 39 + 35)
-    assert sum(map(len, memory._read)) <= 200
+    assert memory.skipped >= 2 * (40 + 40 + 39 + 35) and sum(map(len, memory._read)) <= 200
 
 
 def test_the_prompt_that_was_used_longest_ago_is_dropped() -> None:

@@ -24,6 +24,7 @@ from atento.data.objectives.tags import Tags
 from atento.metrics.metric_table import quality
 from atento.networks import Encoder, build_network, with_head
 from atento.training.step import Updater
+from failing import fails
 
 HEADS = (
     HeadConfig("classification", ("x", "y"), name="few", dropout=0.0),
@@ -144,8 +145,7 @@ def test_shares_are_of_updates_and_each_task_reads_its_own_in_order(shares: tupl
     for update in (59, 4097, 3):
         for one, other in zip(batches.parts(update), fresh.parts(update), strict=True):
             assert torch.equal(one.batch.inputs["ids"], other.batch.inputs["ids"])
-    assert batches.updates_per_epoch == sum(own.updates_per_epoch for own in alone.values())
-    assert len(batches) == 120
+    assert batches.updates_per_epoch == sum(own.updates_per_epoch for own in alone.values()) and len(batches) == 120
 
 
 def test_a_view_of_a_head_shares_the_weights_and_has_the_name_of_its_kind() -> None:
@@ -208,7 +208,6 @@ def sentences() -> Iterator[tuple[dict[str, Any], str]]:
 
 def test_what_one_of_several_tasks_cannot_be() -> None:
     for changes, message in sentences():
-        with pytest.raises(RecipeError, match=message):
-            load_recipe(tasks(**changes), environment={})
+        fails(RecipeError, message, load_recipe, tasks(**changes), environment={})
     warnings = load_recipe(tasks(), {"network.d_model": 8, "training.early_stop": 2}, environment={}).warnings
     assert [one.partition(": ")[2].partition(" ")[0] for one in warnings] == ["network.d_model"]  # one has data.valid

@@ -187,6 +187,5 @@ def test_a_folder_that_is_not_shared_is_refused(tmp_path: Path, monkeypatch: pyt
         return written(temporary, files)
 
     monkeypatch.setattr(module, "_write", write)
-    ends = save(tmp_path / "run", 1)
-    assert all("must be on a disk that all machines share" in str(end) for end in ends)
+    assert all("must be on a disk that all machines share" in str(end) for end in save(tmp_path / "run", 1))
     assert list((tmp_path / "run").iterdir()) == []

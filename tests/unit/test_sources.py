@@ -18,6 +18,7 @@ from atento.data.files.source_records import header_notes
 from atento.data.records.reader import SOURCE_AND_TARGET, Records, read_records
 from atento.data.records.splits import overlap
 from atento_world import write
+from failing import fails
 
 EN = ["The cat sleeps.", "He jumps high.", "Good morning."]
 PT = ["O gato dorme.", "Ele pula alto.", "Bom dia."]
@@ -77,8 +78,7 @@ def test_where_counts_lines_from_one_and_fingerprints_tell_order_content_and_sid
     assert keyed.where(1) == "r.json:4"
     sides = [("a\nb", "A\nB"), ("b\na", "B\nA"), ("a\nb", "A\nb"), ("A\nB", "a\nb"), ("aA\nb", "x\nB")]
     prints = [parallel(tmp_path, source, target).fingerprint for source, target in sides]
-    assert len(set(prints)) == 5
-    assert parallel(tmp_path, "a\r\nb\r\n", "\ufeffA\nB").fingerprint == prints[0]
+    assert len(set(prints)) == 5 and parallel(tmp_path, "a\r\nb\r\n", "\ufeffA\nB").fingerprint == prints[0]
     # The eight other separators split nothing
     line = "a\x0bb\x0cc\x1cd\x1de\x1ef\x85g\u2028h\u2029i\rj"
     assert parallel(tmp_path, line + "\n", line + "\r\n")["target"] == [line]
@@ -105,8 +105,7 @@ def test_unequal_or_empty_files_and_sources_that_make_no_sense(tmp_path: Path) -
         ("\n", "A\n", r"holds no sentence pair \(1 empty, 0 bad\)"),
     ):
         for skip_bad in (False, True):
-            with pytest.raises(DataError, match=said):
-                parallel(tmp_path, source, target, skip_bad=skip_bad)
+            fails(DataError, said, parallel, tmp_path, source, target, skip_bad=skip_bad)
     for config, said in (
         (SourceConfig(), "needs `source` and `target` .* got source None and target None"),
         (SourceConfig(source="a.en"), "got source 'a.en' and target None"),
@@ -117,14 +116,12 @@ def test_unequal_or_empty_files_and_sources_that_make_no_sense(tmp_path: Path) -
         (SourceConfig(file="a.jsonl", source=0, target=1), "must be keys: got 0 and 1"),
         (SourceConfig(file="a.tsv", source=0, target=-1), "columns are counted from 0: got 0 and -1"),
     ):
-        with pytest.raises(RecipeError, match=said):
-            read_records(config, SOURCE_AND_TARGET, tmp_path)
+        fails(RecipeError, said, read_records, config, SOURCE_AND_TARGET, tmp_path)
 
 
 def test_bad_lines_leave_both_sides_out_together_and_are_counted(tmp_path: Path) -> None:
     source, target = b"a\nb\xff\nc\nd\n", b"A\nB\nC\0\nD\n"
-    with pytest.raises(DataError, match=r"a\.en:2: not UTF-8: byte 0xff at byte 3 of the file"):
-        parallel(tmp_path, source, target)
+    fails(DataError, r"a\.en:2: not UTF-8: byte 0xff at byte 3 of the file", parallel, tmp_path, source, target)
     pairs = parallel(tmp_path, source, target, skip_bad=True)
     assert pairs["source"] == ["a", "d"] and pairs["target"] == ["A", "D"] and pairs.where(1) == "a.en:4 / a.pt:4"
     assert [message.split(": ")[0] for message in pairs.skipped] == ["a.en:2", "a.pt:3"]
@@ -197,11 +194,12 @@ def table(folder: Path, name: str, content: str | bytes, source: int | str = 0, 
 def test_broken_records_name_file_line_and_rule(
     tmp_path: Path, name: str, content: str, columns: tuple[int | str, int | str], said: str
 ) -> None:
-    with pytest.raises(DataError, match=said):
-        table(tmp_path, name, content, *columns)
+    fails(DataError, said, table, tmp_path, name, content, *columns)
 
 
-def test_csv_follows_rfc_4180_tsv_has_no_quotes_and_count_stops(tmp_path: Path) -> None:
+def test_csv_follows_rfc_4180_tsv_has_no_quotes_count_stops_overlap_counts_and_the_micro_world_is_a_source(
+    tmp_path: Path,
+) -> None:
     content = '"She said ""no"", twice","Ela disse ""não"", duas vezes"\r\n"two\r\nlines",duas\nc,\n,d\nlast,"última"'
     pairs = table(tmp_path, "a.csv", content)
     assert pairs["source"] == ['She said "no", twice', "two\nlines", "last"] and pairs["target"][2] == "última"
@@ -213,6 +211,14 @@ def test_csv_follows_rfc_4180_tsv_has_no_quotes_and_count_stops(tmp_path: Path) 
     assert pairs["source"] == ["a", "b"]
     with pytest.raises(RecipeError, match="`count` must be at least 1: got 0"):
         read_records(SourceConfig(file="a.tsv", source=0, target=1, count=0), SOURCE_AND_TARGET, tmp_path)
+    train = parallel(tmp_path, "a\nb\nc\nc\n", "A\nB\nC\nC\n")
+    valid = parallel(tmp_path, "a\na\nb\nd\nc\n", "A\nA\nX\nD\nC\n")
+    assert overlap([train], valid) == 3  # "a" twice and "c"; "b" has another translation there
+    assert overlap([valid], parallel(tmp_path, "x\n", "X\n")) == 0
+    pairs = read_records(SourceConfig(world="train", count=20, seed=3), SOURCE_AND_TARGET, tmp_path)
+    again = read_records(SourceConfig(world="train", count=20, seed=3), SOURCE_AND_TARGET, tmp_path)
+    assert len(pairs) == 20 and pairs.fingerprint == again.fingerprint
+    assert pairs["source"] == [pair.source for pair in write("train", 20, 3)] and pairs.where(4) == "world train:5"
 
 
 field = st.text(st.characters(blacklist_characters="\0\r", blacklist_categories=("Cs",)), max_size=8)
@@ -224,20 +230,7 @@ def test_csv_equals_the_standard_library(tmp_path_factory: pytest.TempPathFactor
     texts = [(one.lstrip("\ufeff") + ".", other + ".") for one, other in texts]
     out = io.StringIO(newline="")
     csv.writer(out).writerows(texts)
-    pairs = table(tmp_path_factory.mktemp("c"), "a.csv", out.getvalue())
-    assert list(pairs) == texts
-
-
-def test_overlap_counts_validation_pairs_in_training_and_the_micro_world_is_a_source(tmp_path: Path) -> None:
-    train = parallel(tmp_path, "a\nb\nc\nc\n", "A\nB\nC\nC\n")
-    valid = parallel(tmp_path, "a\na\nb\nd\nc\n", "A\nA\nX\nD\nC\n")
-    assert overlap([train], valid) == 3  # "a" twice and "c"; "b" has another translation there
-    assert overlap([valid], parallel(tmp_path, "x\n", "X\n")) == 0
-    pairs = read_records(SourceConfig(world="train", count=20, seed=3), SOURCE_AND_TARGET, tmp_path)
-    again = read_records(SourceConfig(world="train", count=20, seed=3), SOURCE_AND_TARGET, tmp_path)
-    assert len(pairs) == 20 and pairs.fingerprint == again.fingerprint
-    assert pairs["source"] == [pair.source for pair in write("train", 20, 3)]
-    assert pairs.where(4) == "world train:5"
+    assert list(table(tmp_path_factory.mktemp("c"), "a.csv", out.getvalue())) == texts
 
 
 def test_reading_and_fetching_load_no_torch() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from atento.base.errors import DataError
 from atento.data.files import source_lines
 from atento.data.files.source_lines import LINE_LIMIT, iter_lines, read_lines, recoded, scan, scan_many
+from failing import fails
 
 
 def lines(raw: bytes, bad: list[str] | None = None) -> list[str]:
@@ -109,10 +110,8 @@ def test_wrong_encodings_and_workbooks_are_named() -> None:
         list(iter_lines(io.BytesIO(b"PK\x03\x04\x14\0\x06\0\x08\0!\0"), "a.xlsx"))
     # The mark stands in the first part that is decoded, the error in the second
     for encoding in ("utf-16-le", "utf-16-be"):
-        lines_before = ("\ufeff" + "a cat\r\n" * 9_000).encode(encoding)
-        broken = lines_before + "\ud800a".encode(encoding, "surrogatepass")
-        with pytest.raises(DataError, match=r"^in\.txt:9001: is not utf-16"):
-            recoded(io.BytesIO(broken), "in.txt", "utf-16").read()
+        broken = ("\ufeff" + "a cat\r\n" * 9_000).encode(encoding) + "\ud800a".encode(encoding, "surrogatepass")
+        fails(DataError, r"^in\.txt:9001: is not utf-16", recoded(io.BytesIO(broken), "in.txt", "utf-16").read)
 
 
 def test_a_line_of_64_mib_takes_no_more_than_three_limits_of_memory(tmp_path: Path) -> None:
@@ -123,8 +122,7 @@ def test_a_line_of_64_mib_takes_no_more_than_three_limits_of_memory(tmp_path: Pa
         "before = peak(); bad = []; found = read_lines(sys.argv[1], bad=bad); print(found, len(bad), peak() - before)"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "big.txt")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found, used = done.stdout.rsplit(" ", 1)
+    found, used = subprocess.run(command, capture_output=True, text=True, check=True).stdout.rsplit(" ", 1)
     assert found == "['', 'end'] 1"
     assert int(used) <= 3 * LINE_LIMIT
 
@@ -166,14 +164,16 @@ def test_what_is_no_file(tmp_path: Path, make: object, said: str) -> None:
 
 
 def test_odd_paths_are_refused_in_words(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
-        read_lines("a\0b")
+    fails(DataError, "cannot be read", read_lines, "a\0b")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(DataError, match="cannot be read"):
-        read_lines(tmp_path / "loop")
+    fails(DataError, "cannot be read", read_lines, tmp_path / "loop")
     (tmp_path / "file").write_text("x", encoding="utf-8")
-    with pytest.raises(DataError, match="cannot be read: Not a directory"):
-        read_lines(tmp_path / "file" / "below")
+    fails(DataError, "cannot be read: Not a directory", read_lines, tmp_path / "file" / "below")
+    code = "import json; from atento.data.files.source_lines import read_lines; print(json.dumps(read_lines('-')))"
+    done = subprocess.run([sys.executable, "-c", code], input=b"a\n\nol\xc3\xa1", capture_output=True, check=True)
+    assert done.stdout == b'["a", "", "ol\\u00e1"]\n'
+    done = subprocess.run([sys.executable, "-c", code], input=b"a\n\xe7\n", capture_output=True, check=False)
+    assert b"standard input:2: not UTF-8: byte 0xe7 at byte 2" in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -181,8 +181,7 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
     path = tmp_path / "in.txt"
     path.write_text("x", encoding="utf-8")
     path.chmod(0)
-    with pytest.raises(DataError, match="cannot be read: Permission denied"):
-        read_lines(path)
+    fails(DataError, "cannot be read: Permission denied", read_lines, path)
 
 
 WHOLE = gzip.compress(b"".join(b"line %d\n" % number for number in range(2000)), mtime=0)
@@ -207,11 +206,3 @@ def test_gzip_is_checked_to_its_end(tmp_path: Path, raw: bytes, said: str) -> No
     assert said in str(error.value) and "a.txt.gz" in str(error.value)
     (tmp_path / "a.txt.gz").write_bytes(WHOLE)
     assert len(read_lines(tmp_path / "a.txt.gz")) == 2000
-
-
-def test_standard_input(tmp_path: Path) -> None:
-    code = "import json; from atento.data.files.source_lines import read_lines; print(json.dumps(read_lines('-')))"
-    done = subprocess.run([sys.executable, "-c", code], input=b"a\n\nol\xc3\xa1", capture_output=True, check=True)
-    assert done.stdout == b'["a", "", "ol\\u00e1"]\n'
-    done = subprocess.run([sys.executable, "-c", code], input=b"a\n\xe7\n", capture_output=True, check=False)
-    assert b"standard input:2: not UTF-8: byte 0xe7 at byte 2" in done.stderr

@@ -16,6 +16,7 @@ from atento.text.found_spans import SPANS as EXPRESSION
 from atento.text.glossary import Glossary
 from atento.text.protected_spans import Link, ProtectedText
 from atento.text.span_protection import Align, Output, Translate, protected_outputs
+from failing import fails
 
 
 def found(glossary: Glossary, text: str) -> list[str]:
@@ -27,8 +28,7 @@ def test_terms_are_whole_words_in_any_case_and_the_longest_wins() -> None:
     assert found(glossary, "The white\thouse, a HOUSE; a household of houses.") == ["White  House", "house"]
     assert found(glossary, "C++ and C+, xC++ C++x") == ["C++", "C++"]
     assert found(glossary, "C++x") == ["C++"]  # its end is no letter
-    assert found(glossary, "白猫也 U") == ["猫", "u"]
-    assert found(glossary, "") == found(glossary, "chouse unu") == []
+    assert found(glossary, "白猫也 U") == ["猫", "u"] and found(glossary, "") == found(glossary, "chouse unu") == []
     begins_alike = glossary_of({"cat": "gato", "cat flap": "portinhola", "catch": "pegar"})
     assert found(begins_alike, "Catch it at the cat  flap, cats or a cat") == ["catch", "cat flap", "cat"]
     assert glossary.report("the house and C++", "As CASAS e c++") == {"house": False, "C++": True}
@@ -42,7 +42,7 @@ def test_terms_are_whole_words_in_any_case_and_the_longest_wins() -> None:
     assert glossary_of({"coffee": "café"}).report("coffee", "o CAFE\u0301") == {"coffee": True}
 
 
-def test_terms_are_those_that_an_expression_finds_for_each_alone() -> None:
+def test_terms_are_those_that_an_expression_finds_for_each_alone_in_the_time_of_a_glossarys_length() -> None:
     """On random texts: the longest term at each place, by an expression of its own that is compiled for it."""
     draw = Random(1)
     words = ["cat", "Dog", "T-shirt", "24/7", "10%", "C++", "café", "NÃO", "猫", "ซื้อ", "U.S.", "$5", "a_b"]
@@ -61,29 +61,22 @@ def test_terms_are_those_that_an_expression_finds_for_each_alone() -> None:
         met = glossary_of(dict.fromkeys(terms, "x")).find(text)
         found = [one.span() for one in whole.finditer(text.lower())]
         assert [(one.start, one.end) for one in met] == found, (terms, text)
-
-
-@pytest.mark.parametrize(
-    ("terms", "text"),
-    [
+    for terms, text in (
         ([f"term{n}x dog" for n in range(10_000)], "The white cat sees a term77x dog. " * 1000),
         (["ab" + "c" * n for n in range(500)], "abcc " * 8_000),  # which begin alike
-    ],
-)
-def test_a_glossary_takes_the_time_of_its_length(terms: list[str], text: str) -> None:
-    began = process_time()
-    found = len(glossary_of(dict.fromkeys(terms, "x")).find(text))
-    assert found in (1000, 8_000) and process_time() - began < 5.0  # seen: 0.4 s; an expression a term: minutes
+    ):
+        began = process_time()
+        found = len(glossary_of(dict.fromkeys(terms, "x")).find(text))
+        assert found in (1000, 8_000) and process_time() - began < 5.0  # seen: 0.4 s; an expression a term: minutes
 
 
-def test_a_file_of_terms_is_read_and_a_wrong_one_names_its_line(tmp_path: Path) -> None:
+def test_a_file_of_terms_or_a_spreadsheet_is_read_and_a_wrong_one_names_its_line(tmp_path: Path) -> None:
     file = tmp_path / "terms.tsv"
     file.write_text("cat\tgato\tgata\t\n\nhouse \t casa\n", encoding="utf-8")
     terms = [(term.source, term.forms) for term in glossary_of(file).terms]
     assert terms == [("cat", ("gato", "gata")), ("house", ("casa",))]
     for wrong in ({}, [["a", 1]], [("a",)], 3):
-        with pytest.raises((UsageError, DataError), match="glossary"):
-            glossary_of(wrong)  # type: ignore[arg-type]
+        fails((UsageError, DataError), "glossary", glossary_of, wrong)
     for text, message in (
         ("cat\tgato\ndog\tcão\nCat\tgata\n", "terms.tsv:3: the term 'Cat' also stands at .*terms.tsv:1"),
         ("cat\tgato\n\ndog\n", "terms.tsv:3: a row must have a source term and, after a TAB, a target term: got 1"),
@@ -92,8 +85,15 @@ def test_a_file_of_terms_is_read_and_a_wrong_one_names_its_line(tmp_path: Path) 
     ):
         file = tmp_path / "terms.tsv"
         file.write_text(text, encoding="utf-8")
-        with pytest.raises(DataError, match=message):
-            glossary_of(file)
+        fails(DataError, message, glossary_of, file)
+    for sign, encoding in (("\t", "utf-8"), (";", "cp1252"), ("|", "utf-8"), (",", "utf-16")):
+        path = tmp_path / "terms.csv"
+        path.write_text(f"bread{sign}pão\n\nheart{sign}coração{sign}corações\n", encoding=encoding)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            terms = [(term.source, term.forms) for term in glossary_of(path).terms]
+        assert terms == [("bread", ("pão",)), ("heart", ("coração", "corações"))]
+        assert len(caught) == (sign != "\t") + (encoding != "utf-8")
 
 
 SPANS = [
@@ -139,15 +139,11 @@ SPANS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "spans"), SPANS)
-def test_spans_are_found_and_the_rest_has_none(text: str, spans: list[str]) -> None:
-    kept = ProtectedText.of(text)
-    assert [match[0] for match in EXPRESSION.finditer(text)] == spans
-    assert not ProtectedText.of(kept.bare).spans
-    assert kept.is_whole(text)
-
-
-def test_spans_end_where_they_should_and_leave_no_other_number() -> None:
+def test_spans_are_found_end_where_they_should_leave_no_other_number_and_take_linear_time() -> None:
+    for text, spans in SPANS:
+        kept = ProtectedText.of(text)
+        assert [match[0] for match in EXPRESSION.finditer(text)] == spans
+        assert not ProtectedText.of(kept.bare).spans and kept.is_whole(text)
     text = "See https://x.org/a_(b), or (https://x.org/a(b)c_(d)) and «www.x.org/e»."
     spans = [span.text for span in ProtectedText.of(text).spans]
     assert spans == ["https://x.org/a_(b)", "(https://x.org/a(b)c_(d))", "«www.x.org/e»"]
@@ -169,9 +165,6 @@ def test_spans_end_where_they_should_and_leave_no_other_number() -> None:
         kept = ProtectedText.of(text)
         assert all(kept.is_whole(output) for output in [text, *whole])
         assert not any(kept.is_whole(output) for output in lost)
-
-
-def test_spans_are_found_in_linear_time() -> None:
     pieces = ["a.", "<a ", "{{", "%1$", "1.", "http://", "&a", "👍", "<a b=", "a@b.", "{a,", "{a,{b}", "<!--"]
     for piece in [*pieces, "<![CDATA[", "<a b='", "<a b=c ", "<a open "]:
         assert ProtectedText.of(piece * 20_000).bare is not None
@@ -219,8 +212,7 @@ def links(source: str, output: str, order: list[int]) -> list[Link]:
 )
 def test_spans_are_set_where_their_neighbours_went(text: str, output: str, order: list[int], joined: str) -> None:
     kept = ProtectedText.of(text)
-    assert kept.joined(output, links(kept.bare, output, order)) == joined
-    assert kept.is_whole(joined)
+    assert kept.joined(output, links(kept.bare, output, order)) == joined and kept.is_whole(joined)
     assert kept.joined(kept.bare, links(kept.bare, kept.bare, list(range(len(words(kept.bare)))))) == text
 
 
@@ -474,15 +466,27 @@ def test_a_term_that_occurs_twice_is_required_twice() -> None:
     assert run(["dog sees dog"], glossary, lambda text, **_: ("cão vê", 0.0)) == ["cão vê"]
 
 
-def test_the_searches_of_many_texts_are_asked_for_at_once() -> None:
+def test_the_searches_of_many_texts_are_asked_for_at_once_by_their_numbers() -> None:
     """As many times as the text with the most terms needs, and each text has what it has alone."""
     glossary = glossary_of({"cat": ["felino", "gato"], "dog": "cão", "sun": "sol"})
     texts = ["the cat saw the dog", "no terms", "a sun a cat a dog", "sun", "dog dog"] * 3
     asked = list[Any]()
-    written = run(texts, glossary, upper, said=asked)
-    assert written == [run([text], glossary, upper)[0] for text in texts]
+    assert run(texts, glossary, upper, said=asked) == [run([text], glossary, upper)[0] for text in texts]
     assert [type(one) for one in asked] == [Translate, *[Align, Translate] * 3]
     assert [len(asked[0].texts), len(asked[1].pairs), len(asked[2].texts)] == [15, 12, 15]  # the cat has two forms
+    # Samples depend on them, so that they do not depend on the other texts
+    steps = protected_outputs(["a", "b %s", "the cat"], glossary_of({"cat": "gato"}), protect=True)
+    answers: Any = None
+    rows = []
+    with pytest.raises(StopIteration):
+        while True:
+            asked = steps.send(answers)
+            if isinstance(asked, Translate):
+                rows.append(asked.rows)
+                answers = [[Output(text.replace(" %s", ""), 0.0)] for text in asked.texts]
+            else:
+                answers = [[Link(4, 7, 4, 7)] for _ in asked.pairs]
+    assert rows[:3] == [[0, 1, 2], [1], [2]]
 
 
 def test_a_search_for_a_term_does_not_lose_what_else_is_kept() -> None:
@@ -503,30 +507,3 @@ def test_a_search_for_a_term_does_not_lose_what_else_is_kept() -> None:
 
     assert run(["a %s b", "<b>c</b> d"], None, copies, protect=True) == ["b %s a", "<b>d</b> c"]
     assert asked == ["a %s b", "c d"]
-
-
-def test_each_search_has_the_numbers_of_its_texts() -> None:
-    """Samples depend on them, so that they do not depend on the other texts."""
-    steps = protected_outputs(["a", "b %s", "the cat"], glossary_of({"cat": "gato"}), protect=True)
-    answers: Any = None
-    rows = []
-    with pytest.raises(StopIteration):
-        while True:
-            asked = steps.send(answers)
-            if isinstance(asked, Translate):
-                rows.append(asked.rows)
-                answers = [[Output(text.replace(" %s", ""), 0.0)] for text in asked.texts]
-            else:
-                answers = [[Link(4, 7, 4, 7)] for _ in asked.pairs]
-    assert rows[:3] == [[0, 1, 2], [1], [2]]
-
-
-@pytest.mark.parametrize(("sign", "encoding"), [("\t", "utf-8"), (";", "cp1252"), ("|", "utf-8"), (",", "utf-16")])
-def test_a_glossary_of_a_spreadsheet_is_read_as_it_is(tmp_path: Path, sign: str, encoding: str) -> None:
-    path = tmp_path / "terms.csv"
-    path.write_text(f"bread{sign}pão\n\nheart{sign}coração{sign}corações\n", encoding=encoding)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        terms = [(term.source, term.forms) for term in glossary_of(path).terms]
-    assert terms == [("bread", ("pão",)), ("heart", ("coração", "corações"))]
-    assert len(caught) == (sign != "\t") + (encoding != "utf-8")

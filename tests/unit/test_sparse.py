@@ -14,6 +14,7 @@ from atento.attention.masks import Mask, bidirectional, blocks, causal, document
 from atento.attention.relative import ALiBi
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.attention.sparse import SparseAttention, kept_links
+from failing import fails
 from tensors import Largest
 from tensors import normal as draw
 
@@ -140,8 +141,7 @@ def test_a17_a19_m4_the_mask_of_spans_changes_nothing_but_what_is_computed_and_t
     cost.backward()
     assert layer.behind_logit.grad is not None and bool((layer.behind_logit.grad > 0).all())
     assert SparseAttention(span=layer).cost() is None and SparseAttention(top_k=1, span_cost=1).cost() is None
-    with pytest.raises(ValueError, match="`top_k` must be at least 1: got 0"):
-        SparseAttention(top_k=0)
+    fails(ValueError, "`top_k` must be at least 1: got 0", SparseAttention, top_k=0)
 
 
 def test_a17_report_by_hand() -> None:
@@ -255,8 +255,7 @@ def test_a17_the_choice_in_loops(masked: bool, before: int) -> None:
                 others = sorted((j for j in scores if j != i and not (masked and j > i)), key=lambda j: -scores[j])
                 expected = {i, *others[: n - 1]}
                 blocks = found[b, h, i - before // size].tolist()
-                assert expected <= set(blocks)
-                assert len(set(blocks)) == n
+                assert expected <= set(blocks) and len(set(blocks)) == n
 
 
 def test_a17_the_gates_get_the_gradient_of_a_bias_on_their_blocks() -> None:
@@ -313,12 +312,9 @@ def test_a17_a_planted_block_is_found_one_choice_for_all_rows_is_a_mask_and_what
     assert bool((report.share > 0.3).all()) and bool((report.share < 1).all())
     router = BlockRouter(H, K)
     q, k, v = qkv(5, 4)
-    with pytest.raises(ValueError, match="no more queries than keys"):
-        router.attend(q, k, v)
-    with pytest.raises(ValueError, match="as many key heads"):
-        router.attend(k, k[:, :1], v[:, :1])
-    with pytest.raises(ValueError, match="`size` and `n` must be at least 1: got 0 and 8"):
-        BlockRouter(H, K, size=0)
+    fails(ValueError, "no more queries than keys", router.attend, q, k, v)
+    fails(ValueError, "as many key heads", router.attend, k, k[:, :1], v[:, :1])
+    fails(ValueError, "`size` and `n` must be at least 1: got 0 and 8", BlockRouter, H, K, size=0)
 
 
 def test_a17_choosing_is_learned() -> None:

@@ -53,8 +53,7 @@ def test_each_question_has_its_line_and_flat_records_are_read(tmp_path: Path) ->
     records = read(tmp_path, content)
     lines = (tmp_path / "a.json").read_text().split("\n")
     for number, id in enumerate(("q1", 'q"2', "q3")):
-        line = int(records.where(number).partition(":")[2])
-        assert f'"id": {json.dumps(id)}' in lines[line - 1]
+        assert f'"id": {json.dumps(id)}' in lines[int(records.where(number).partition(":")[2]) - 1]
     flat = read(tmp_path, json.dumps(content))
     assert flat.where(2) == "a.json:1" and flat.fingerprint == records.fingerprint
     record = {"id": "q1", "question": "?", "context": CONTEXT, "answers": {"text": ["Ana"], "answer_start": [0]}}

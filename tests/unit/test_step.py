@@ -27,6 +27,7 @@ from atento.networks.vocabulary import cross_entropy
 from atento.training.losses import LOSSES, Call, Forward, Sums, losses
 from atento.training.optimizer import LossScale
 from atento.training.step import Updater
+from failing import fails
 
 Patch = pytest.MonkeyPatch
 NETWORK = NetworkConfig(vocab_size=31, d_model=16, d_ff=32, n_heads=2, n_layers=1, dropout=0.0, norm="pre")
@@ -161,8 +162,7 @@ def test_two_runs_of_one_seed_are_equal_bit_for_bit(precision: str) -> None:
     runs = []
     for seed in (5, 5, 6):
         network = make(dropout=0.2, attention={"dropout": 0.1}, feed_forward={"dropout": 0.1})
-        means = train(Updater(network, replace(CONFIG, seed=seed), precision), 5)
-        runs.append((means, weights(network)))
+        runs.append((train(Updater(network, replace(CONFIG, seed=seed), precision), 5), weights(network)))
     assert runs[0][0] == runs[1][0] and same(runs[0][1], runs[1][1])
     assert runs[0][0] != runs[2][0] and not same(runs[0][1], runs[2][1])
 
@@ -185,8 +185,7 @@ def test_f5_going_on_from_saved_weights_and_optimiser_is_bit_exact(precision: st
     before = {name: value.clone() for name, value in tensors.items()}
     assert train(resumed, 4, first=5) == rest and first != rest
     assert same(weights(resumed.network), weights(straight.network))
-    assert same(resumed.optimizer.tensors(), straight.optimizer.tensors())
-    assert same(tensors, before)
+    assert same(resumed.optimizer.tensors(), straight.optimizer.tensors()) and same(tensors, before)
 
 
 def test_optimiser_tensors_are_named_after_their_weights_and_those_held_still_get_no_gradient() -> None:
@@ -268,8 +267,7 @@ def test_numbers_that_are_not_finite_change_nothing(precision: str, fault: str) 
         handle = part.weight.register_hook(lambda gradient: gradient * float("inf"))
     message = rf"step 3: the {fault} is not finite \(loss .*, gradient norm (nan|inf)\); the weights are unchanged; "
     advice = r"the first such gradient is that of \S+\. Lower `training\.learning_rate` or raise `training\.warmup`"
-    with pytest.raises(TrainingError, match=message + advice):
-        train(updater, 1, first=3)
+    fails(TrainingError, message + advice, train, updater, 1, first=3)
     handle.remove()
     assert same(weights(network), before) and same(updater.optimizer.tensors(), moments)
     assert train(updater, 2, first=3) == train(healthy, 2, first=3)
@@ -285,10 +283,8 @@ def test_an_update_that_breaks_off_leaves_no_gradient_behind(precision: str) -> 
         yield next(iter(data().parts(0, 4)))
         raise OSError("the disk is gone")
 
-    with pytest.raises(OSError, match="the disk is gone"):
-        updater.update(broken(), 1, 1e-2)
-    assert train(updater, 2) == train(healthy, 2)
-    assert same(weights(updater.network), weights(healthy.network))
+    fails(OSError, "the disk is gone", updater.update, broken(), 1, 1e-2)
+    assert train(updater, 2) == train(healthy, 2) and same(weights(updater.network), weights(healthy.network))
 
 
 @pytest.fixture

@@ -52,8 +52,7 @@ def test_the_measurement_of_data_gives_a_rate_for_each_part(monkeypatch: pytest.
         return load_recipe(keys | {"training": {"batch_tokens": 512}})
 
     monkeypatch.setattr(bench_data, "_recipe", small)
-    rows = list(bench_data.measure_data(0.1))
-    rates = [row for row in rows if "part" in row]
+    rates = [row for row in bench_data.measure_data(0.1) if "part" in row]
     assert [row["part"] for row in rates][:3] == ["reading", "training the tokenizer", "normalizing, one thread"]
     assert all(value > 0 for row in rates for key, value in row.items() if key != "part")
     assert rates[-1]["percent"] < 100

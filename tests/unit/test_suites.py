@@ -17,6 +17,7 @@ from atento_cli.suites.run_suite import planned, write_submission
 from atento_cli.suites.scores import Result, SuiteResult, TaskResult, result_of
 from atento_cli.suites.suite_files import files_of, labelled_records, located, unlabelled_records
 from atento_cli.suites.suite_table import rows_named, suite_named
+from failing import fails
 
 ROWS = {row.name: row for suite in (GLUE, PORTUGUESE) for row in suite.rows}
 
@@ -36,10 +37,8 @@ def test_each_row_has_a_task_whose_fields_its_columns_fill_and_names_are_known()
         assert set(row.columns) <= fields and (not row.columns or required <= set(row.columns)), row.name
     assert ROWS["STS-B"].task == "regression" and ROWS["LeNER-Br"].task == "tagging"
     assert rows_named(GLUE, "wnli, rte") == (ROWS["RTE"], ROWS["WNLI"]) == rows_named(GLUE, ["RTE", "WNLI"])
-    with pytest.raises(UsageError, match="unknown task 'RT'; did you mean 'RTE'"):
-        rows_named(GLUE, "RT")
-    with pytest.raises(UsageError, match="unknown table 'de'"):
-        suite_named("de")
+    fails(UsageError, "unknown task 'RT'; did you mean 'RTE'", rows_named, GLUE, "RT")
+    fails(UsageError, "unknown table 'de'", suite_named, "de")
 
 
 def test_files_are_located_whatever_their_case_and_test_dev_or_held_out_is_scored(tmp_path: Path) -> None:
@@ -83,8 +82,7 @@ def test_a_file_in_another_layout_is_one_sentence_with_file_and_line(
     tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     put(tmp_path / name / "train.tsv", text)
-    with pytest.raises(DataError, match=message):
-        planned(files_of(ROWS[name], tmp_path), "model", ())
+    fails(DataError, message, planned, files_of(ROWS[name], tmp_path), "model", ())
     with pytest.raises(DataError, match=message):  # before the model is looked for
         atento.glue(tmp_path, "no-such-model", out=tmp_path / "runs", tasks=name)
     assert not (tmp_path / "runs").exists()
@@ -127,7 +125,7 @@ def task(row: Row, *by_seed: dict[int, float]) -> TaskResult:
     return TaskResult(row, "dev", tuple(results), dict.fromkeys(seeds), {seed: Path(str(seed)) for seed in seeds})
 
 
-def test_the_average_is_that_of_glue() -> None:
+def test_the_average_is_that_of_glue_and_sets_count_once() -> None:
     """Two scores of a task count as their mean, matched and mismatched too; WNLI is in one average of two."""
     scores = {"CoLA": (40.0,), "MRPC": (80.0, 90.0), "MNLI": (70.0, 72.0), "WNLI": (56.0,)}
     tasks = tuple(task(ROWS[name], *({1: score} for score in of)) for name, of in scores.items())
@@ -140,9 +138,6 @@ def test_the_average_is_that_of_glue() -> None:
     assert "average without WNLI: 65.3" in text
     only = replace(result, tasks=tasks[-1:])
     assert only.average == 56 and only.average_without is None
-
-
-def test_sets_of_the_portuguese_table_count_once_and_seeds_are_averaged() -> None:
     scores = {"PLUE-RTE": (50.0, 60.0), "PLUE-WNLI": (70.0, 80.0), "LeNER-Br": (90.0, 80.0)}
     tasks = tuple(task(ROWS[name], {1: one, 2: two}) for name, (one, two) in scores.items())
     result = SuiteResult(PORTUGUESE, Path(), (1, 2), tasks, {}, ())
@@ -157,8 +152,7 @@ def test_the_interval_of_one_seed_is_that_of_the_score_and_several_share_their_s
     one = result_of("RTE", "accuracy", 100.0, {1: first})
     assert one.interval == pytest.approx([100 * bound for bound in first.interval()])
     assert one.value == 100 * first.value
-    twice = result_of("RTE", "accuracy", 100.0, {1: first, 2: first})
-    assert twice.interval == pytest.approx(one.interval)
+    assert result_of("RTE", "accuracy", 100.0, {1: first, 2: first}).interval == pytest.approx(one.interval)
     opposite = accuracy([label if not n % 5 else "0" for n, label in enumerate(gold)], gold)
     both = result_of("RTE", "accuracy", 100.0, {1: first, 2: opposite})
     assert both.value == pytest.approx(50 * (first.value + opposite.value))
@@ -174,7 +168,6 @@ def test_what_is_refused_before_any_file_is_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="8 more tasks; it is a model, and the data come before the model"):
         atento.glue(tmp_path / "model", "data")
     put(tmp_path / "RTE" / "train.tsv", "")
-    with pytest.raises(DataError, match=r"has no WNLI/train\.tsv for the task WNLI$"):
-        atento.glue(tmp_path, "model", tasks="rte,wnli")
+    fails(DataError, r"has no WNLI/train\.tsv for the task WNLI$", atento.glue, tmp_path, "model", tasks="rte,wnli")
     with pytest.raises(UsageError, match=r"`seeds` must be different whole numbers .*, at least one: got \[1, 1\]"):
         atento.glue(tmp_path, "model", seeds=[1, 1])

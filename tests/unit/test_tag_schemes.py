@@ -8,6 +8,7 @@ import pytest
 from atento.base.errors import UsageError
 from atento.data.records.read_tags import normalized
 from atento.metrics.tag_schemes import SCHEMES, converted, entities, illegal, scheme_of
+from failing import fails
 
 Segments = tuple[tuple[str, int], ...]  # type ("" is outside) and length, one behind the other
 
@@ -70,13 +71,11 @@ def test_tags_that_are_not_of_entities_have_no_scheme() -> None:
     sentences = [("NOUN", "VERB")]
     assert normalized(sentences, str) == (sentences, [])
     read = ([("B-X", "B-X"), ("O",)], ["its tags are IOB1, and are read as IOB2"])
-    assert normalized([("I-X", "B-X"), ("O",)], str) == read
-    assert normalized([("B-X", "E-X", "O")], str)[1] == []
+    assert normalized([("I-X", "B-X"), ("O",)], str) == read and normalized([("B-X", "E-X", "O")], str)[1] == []
     slips = [("B-X",), ("O", "I-X", "O", "I-Y"), ("B-X", "I-Y")]
     same, notes = normalized(slips, lambda number: f"a.conll:{10 * number}")
     assert same == slips and notes == [
         "3 tags cannot follow the tag before by the rules of IOB2; the first is 'I-X' of word 2 of the sentence at "
         "a.conll:10"
     ]
-    with pytest.raises(UsageError, match="unknown scheme 'IOB'"):
-        converted(("O",), "IOB")
+    fails(UsageError, "unknown scheme 'IOB'", converted, ("O",), "IOB")

@@ -30,6 +30,7 @@ from atento.tasks.split_evaluation import held_out_batches, mean_losses, validat
 from atento.tasks.task_model import TaskModel
 from atento.text.tokenizer import Tokenizer
 from atento_world import write
+from failing import fails
 
 PAIRS = write("train", 40)
 TEXTS = [text for pair in PAIRS for text in (pair.source, pair.target)]
@@ -89,14 +90,12 @@ def test_splits_are_joined_and_what_is_bad_or_left_out_is_counted(tsv: Any, tmp_
     source = tsv("bad.tsv", [("a", "b"), ("c", "d")])
     with (tmp_path / "bad.tsv").open("ab") as file:
         file.write(b"only one\nx\ty\xff\n")
-    with pytest.raises(DataError, match=r"bad.tsv:3: 1 column separated by a tab"):
-        read_data(recipe([source]), tmp_path, print)
+    fails(DataError, r"bad.tsv:3: 1 column separated by a tab", read_data, recipe([source]), tmp_path, print)
     said.clear()
     data = read_data(recipe([source], data={"skip_bad": True}), tmp_path, said.append)
     assert data.train["source"] == ["a", "c"] and data.valid is None and data.test is None
     assert len(said) == 1 and said[0].startswith("warning: bad.tsv: 2 bad records left out, first bad.tsv:3: 1 column")
-    with pytest.raises(RecipeError, match=r"`data.train` names no data"):
-        read_data(recipe(), tmp_path, print)
+    fails(RecipeError, r"`data.train` names no data", read_data, recipe(), tmp_path, print)
     worlds = SourceConfig(world="train", count=30), SourceConfig(world="train", count=10)
     said.clear()
     read_data(recipe([worlds[0]], [worlds[1]]), tmp_path, said.append)

@@ -30,6 +30,7 @@ from atento.text import Tokenizer
 from atento.training.journal import read_journal
 from atento_cli.demo import results, show
 from atento_world import write
+from failing import fails
 
 RECIPE = """
 task: translation
@@ -130,8 +131,7 @@ def test_what_is_refused_before_any_work() -> None:
         (lambda: train("tiny.yaml", out="tiny.yaml/x"), UsageError, "cannot be created: Not a directory"),
         (lambda: train("tiny.yaml", out=".", force=False), UsageError, "holds files and is not a run"),
     ):
-        with pytest.raises(kind, match=said):
-            call()
+        fails(kind, said, call)
     assert [path.name for path in Path().iterdir()] == ["tiny.yaml"]
     with pytest.raises(DataError, match=r"train\.tsv: no such file"):
         train("tiny.yaml", {"data.train": [{"file": "train.tsv", "source": 0, "target": 1}]}, out="run")
@@ -239,8 +239,7 @@ def test_evaluate_refuses_and_counts_and_a_first_line_of_fields_is_a_header(
         (lambda: evaluate(trained.folder, "data.tsv", metrics=["blue"]), UsageError, "'blue'; did you mean"),
         (lambda: evaluate("nowhere", "data.tsv", skip_bad=True), UsageError, "no model at nowhere"),
     ):
-        with pytest.raises(kind, match=said):
-            call()
+        fails(kind, said, call)
     said_: list[str] = []
     evaluate(trained.folder, "data.tsv", skip_bad=True, metrics=["chrf"], say=said_.append)
     assert said_[0] == "warning: data.tsv: 1 pair with an empty side left out" and len(said_) == 2

@@ -61,8 +61,7 @@ def test_sets_numbers_and_shares_of_teachers() -> None:
     numbers, teachers = torch.tensor([[1.0, 2.0]]), torch.tensor([[[2.0, 2.0], [4.0, 0.0]]])
     assert float(soft_numbers(numbers, teachers, 7.0)) == (4 + 1) / 2
     scores, teachers, gold = drawn(2, 3, seed=5), drawn(2, 1, 3, seed=6), torch.tensor(5.0)
-    empty = Batch({}, {"class": torch.zeros(2)})
-    assert with_teachers(gold, soft_classes, scores, empty, "class") is gold
+    assert with_teachers(gold, soft_classes, scores, Batch({}, {"class": torch.zeros(2)}), "class") is gold
     settings, extras = {"class teacher": Teaching(0.25, 2.0)}, {"class teacher": teachers}
     taught = Batch({}, {"class": torch.zeros(2)}, settings=settings, extras=extras)
     expected = 0.75 * 5 + 0.25 * float(soft_classes(scores, teachers, 2.0))
@@ -83,8 +82,7 @@ def test_outputs_stand_beside_the_labels_that_are_real() -> None:
 def language_model(seed: int, d_model: int) -> Decoder:
     torch.manual_seed(seed)
     sizes: dict[str, Any] = {"vocab_size": 23, "d_model": d_model, "d_ff": 2 * d_model, "n_heads": 2, "n_layers": 1}
-    config = NetworkConfig("decoder", **sizes, dropout=0.0)
-    network = build_network(config)
+    network = build_network(NetworkConfig("decoder", **sizes, dropout=0.0))
     assert isinstance(network, Decoder)
     return network
 

@@ -46,15 +46,13 @@ def test_e2_what_is_hidden_is_counted_fairly() -> None:
         ids, labels = batch.inputs["ids"], batch.labels["vocabulary"]
         whole = rows.padded(np.arange(200), PAD)
         hidden = labels >= 0
-        assert not hidden[:, 0].any() and not hidden[:, -1].any()
-        assert torch.equal(labels[hidden], whole[hidden])
+        assert not hidden[:, 0].any() and not hidden[:, -1].any() and torch.equal(labels[hidden], whole[hidden])
         assert torch.equal(ids[~hidden], whole[~hidden])
         chosen, read = chosen + int(hidden.sum()), read + 200 * 250
         now, was = ids[hidden], whole[hidden]
         fates += [int((now == MASK).sum()), int(((now != MASK) & (now != was)).sum()), int((now == was).sum())]
         assert int(now.min()) >= MASK and int(now.max()) < V
-    assert read == 1_000_000
-    assert abs(chosen - 0.15 * read) < 3 * np.sqrt(read * 0.15 * 0.85)
+    assert read == 1_000_000 and abs(chosen - 0.15 * read) < 3 * np.sqrt(read * 0.15 * 0.85)
     same = 0.1 / (V - 5)  # a drawn token may be the one that stood there
     for got, share in zip(fates, (0.8, 0.1 - same, 0.1 + same)):
         assert abs(got - share * chosen) < 3 * np.sqrt(chosen * share * (1 - share))
@@ -76,8 +74,7 @@ def test_e1_e2_tokens_are_guessed_from_those_before_and_short_texts_hide_one() -
     assert batch.inputs.keys() == {"ids"}  # padding is on the right, where no query looks
     assert batch.inputs["ids"].tolist() == [[BOS, 7, 8], [BOS, 9, PAD]]
     assert batch.labels["vocabulary"].tolist() == [[7, 8, EOS], [9, EOS, -1]]
-    assert batch.real("ids").tolist() == [[True, True, True], [True, True, False]]
-    assert batch.targets == 5
+    assert batch.real("ids").tolist() == [[True, True, True], [True, True, False]] and batch.targets == 5
 
 
 @given(st.integers(1, 40), st.integers(0, 3), st.integers(0, 5))

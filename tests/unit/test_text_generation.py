@@ -17,6 +17,7 @@ from atento.networks import build_network
 from atento.tasks import text_generation
 from atento.tasks.text_generation import GeneratedText, TextGenerator, token_limit
 from atento.training.allocator import check_memory
+from failing import fails
 
 SIZES: dict[str, Any] = {"vocab_size": 20, "d_model": 16, "d_ff": 16, "n_heads": 2, "n_layers": 1, "max_len": 12}
 LEARNED = NetworkConfig("decoder", **SIZES, positions=PositionConfig("learned"))
@@ -31,8 +32,7 @@ def test_the_usual_limit_gives_way_to_the_least_that_is_asked_for() -> None:
     with pytest.raises(UsageError, match="a prompt of 13 tokens fills all 12 positions of the network"):
         token_limit(13, 0, DecodingConfig(), LEARNED, is_prompt=True)
     check_memory(1000, 1000, "cpu")
-    with pytest.raises(UsageError, match=r"1,000,000,000,000 parameters need 14901 GiB"):
-        check_memory(10**12, 10**12, "cpu")
+    fails(UsageError, r"1,000,000,000,000 parameters need 14901 GiB", check_memory, 10**12, 10**12, "cpu")
 
 
 def test_outputs_that_end_for_want_of_places_are_counted() -> None:

@@ -23,6 +23,7 @@ from atento.retrieval.index_segments import Document, Segment, quantised
 from atento.retrieval.row_scores import best, bm25, cosines, fused
 from atento.storage.lock import RunLock
 from atento_world import write
+from failing import fails
 
 TEXTS = [pair.source for pair in write("train", 60)]
 
@@ -103,8 +104,7 @@ def test_cosines_are_those_of_numpy(model: Any, tmp_path: Path, vectors: Any) ->
     exact = texts @ query
     hits = index.find("the white dog sleeps", top=60)
     error = 1e-6 if vectors == "float32" else np.abs(texts).max() / 254 * np.abs(query).sum()
-    assert len(hits) == 60
-    assert max(abs(hit.score - exact[hit.line - 1]) for hit in hits) <= error
+    assert len(hits) == 60 and max(abs(hit.score - exact[hit.line - 1]) for hit in hits) <= error
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     if vectors == "float32":
         assert [hit.line for hit in hits[:5]] == (np.argsort(-exact, kind="stable")[:5] + 1).tolist()
@@ -115,8 +115,7 @@ def test_cosines_are_those_of_numpy(model: Any, tmp_path: Path, vectors: Any) ->
 
 @pytest.mark.parametrize(("rows", "width"), [(37, 8), (2048, 33), (5000, 384)])
 def test_the_product_in_blocks_is_that_of_the_whole_matrix(rows: int, width: int) -> None:
-    random = np.random.default_rng(rows)
-    vectors = random.normal(size=(rows, width)).astype(np.float32)
+    vectors = np.random.default_rng(rows).normal(size=(rows, width)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     for stored, scales in (quantised(vectors), (vectors, np.ones(rows, dtype=np.float32))):
         segment = Segment.__new__(Segment)
@@ -154,8 +153,7 @@ def test_both_rankings_are_cut_joined_and_filtered_by_columns(model: Any, made: 
         ] or by == "both"  # whose ranks are those of the lines that are left
     assert {hit.line for hit in index.find("a", where={"n=umber": ["4", "5"], "parity": "1"})} == {6}
     assert index.find("a", where={"parity": "2"}) == []
-    with pytest.raises(UsageError, match=r"'party'.*'parity'"):
-        index.find("a", where={"party": "1"})
+    fails(UsageError, r"'party'.*'parity'", index.find, "a", where={"party": "1"})
     with torch.inference_mode():
         (hit,) = atento.Index(made, model).find("dog", top=1)
     assert type(hit.score) is float and json.dumps(hit.score)
@@ -163,8 +161,7 @@ def test_both_rankings_are_cut_joined_and_filtered_by_columns(model: Any, made: 
 
 def test_a_ranker_orders_the_first_lines(model: Any, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = atento.Index(made, model)
-    with pytest.raises(CapabilityError, match="no regression head"):
-        index.find("a dog", rerank=model)
+    fails(CapabilityError, "no regression head", index.find, "a dog", rerank=model)
     asked = []
 
     def numbers(ranker: object, pairs: list[tuple[str, str]]) -> list[float]:
@@ -233,15 +230,12 @@ def test_many_small_additions_documents_and_lists_of_queries(model: Any, tmp_pat
     assert index.add([]) == 0 and index.remove([]) == 0 and len(index) == 2
     lines = [Document(text, 10 * n, "a.txt", {"k": "v"}) for n, text in enumerate(TEXTS[:5], 1)]
     index = atento.Index.create(lines, model, tmp_path / "j")
-    found = index.find([TEXTS[0], TEXTS[3]], top=1)
-    shown = [(hit.line, hit.source, hit.columns) for (hit,) in found]
+    shown = [(hit.line, hit.source, hit.columns) for (hit,) in index.find([TEXTS[0], TEXTS[3]], top=1)]
     assert shown == [(line, "a.txt", {"k": "v"}) for line in (10, 40)]
     assert index.find([]) == []
-    with pytest.raises(UsageError, match="the columns of the index, k: got none"):
-        index.add(["a text"])
+    fails(UsageError, "the columns of the index, k: got none", index.add, ["a text"])
     for given, columns in (([lines[0], "a text"], None), (lines, {"k": ["v"] * 5})):
-        with pytest.raises(UsageError, match="or `Document`s alone"):
-            index.add(given, columns=columns)
+        fails(UsageError, "or `Document`s alone", index.add, given, columns=columns)
     assert len(atento.Index(tmp_path / "j")) == 5
 
 
@@ -258,46 +252,36 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 def test_wrong_searches_and_corpora(model: Any, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for query, options, rule in REFUSED:
-        with pytest.raises(UsageError, match=rule):
-            atento.Index(made, model).find(query, **options)
+        fails(UsageError, rule, atento.Index(made, model).find, query, **options)
     for texts in ([], ["", "  "]):
-        with pytest.raises(DataError, match="at least one line"):
-            atento.Index.create(texts, model, tmp_path / "i")
-    with pytest.raises(UsageError, match="needs its 'c'"):
-        atento.Index.create(["a", "b"], model, tmp_path / "i", columns={"c": ["x"]})
-    with pytest.raises(UsageError, match="unknown `vectors` 'int4'"):
-        atento.Index.create(["a"], model, tmp_path / "i", vectors="int4")  # type: ignore[arg-type]
+        fails(DataError, "at least one line", atento.Index.create, texts, model, tmp_path / "i")
+    fails(UsageError, "needs its 'c'", atento.Index.create, ["a", "b"], model, tmp_path / "i", columns={"c": ["x"]})
+    fails(UsageError, "unknown `vectors` 'int4'", atento.Index.create, ["a"], model, tmp_path / "i", vectors="int4")
     assert not (tmp_path / "i").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"other files \(notes.txt\)"):
-        atento.Index.create(["a"], model, tmp_path / "other")
+    fails(UsageError, r"other files \(notes.txt\)", atento.Index.create, ["a"], model, tmp_path / "other")
     assert sorted(path.name for path in (tmp_path / "other").iterdir()) == ["notes.txt"]
     unsaved = atento.Model(model.network, model.tokenizer, dict(model.config), None)
-    with pytest.raises(UsageError, match="`save` it"):
-        atento.Index.create(["a"], unsaved, tmp_path / "i")
+    fails(UsageError, "`save` it", atento.Index.create, ["a"], unsaved, tmp_path / "i")
     nan = lambda model, texts, query=False: np.full((len(texts), 4), np.nan, np.float32)  # noqa: E731
     monkeypatch.setattr(text_index, "search_vectors", nan)
-    with pytest.raises(AtentoError, match="not finite, from line 1"):
-        atento.Index.create(["a"], model, tmp_path / "i")
+    fails(AtentoError, "not finite, from line 1", atento.Index.create, ["a"], model, tmp_path / "i")
     assert not (tmp_path / "i" / INDEX).exists()
 
 
 def test_another_model_and_another_process_are_refused(model: Any, made: Path, tmp_path: Path) -> None:
     other = atento.load("micro-world-tense")
-    with pytest.raises(UsageError, match=r"another model: micro-world-mlm .* and micro-world-tense has"):
-        atento.Index(made, other)
+    fails(UsageError, r"another model: micro-world-mlm .* and micro-world-tense has", atento.Index, made, other)
     model.save(tmp_path / "copy")
     atento.Index.create(["a", "b"], tmp_path / "copy", tmp_path / "i")
     weights = tmp_path / "copy" / "config.json"
     config = json.loads(weights.read_text())
     shutil.rmtree(tmp_path / "copy")
     assert atento.Index(tmp_path / "i").find("a", by="words")  # words need no model
-    with pytest.raises(UsageError, match="no model at"):
-        atento.Index(tmp_path / "i").find("a")
+    fails(UsageError, "no model at", atento.Index(tmp_path / "i").find, "a")
     atento.load("micro-world-tense").save(tmp_path / "copy")
-    with pytest.raises(UsageError, match="another model"):
-        atento.Index(tmp_path / "i").find("a")
+    fails(UsageError, "another model", atento.Index(tmp_path / "i").find, "a")
     assert config["model_type"] == "atento"
     with RunLock(made, "index"), pytest.raises(UsageError, match="is in use by process"):
         atento.Index(made, model).add(["a"], columns={"parity": ["1"], "n=umber": ["1"]})
@@ -310,10 +294,8 @@ def altered(path: Path, at: int) -> None:
 
 
 def test_what_is_damaged_or_half_written_is_named(made: Path, model: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not exist; `atento index CORPUS MODEL --out"):
-        atento.Index(tmp_path / "none")
-    with pytest.raises(UsageError, match=r"has no index\.json"):
-        atento.Index(tmp_path)
+    fails(UsageError, "does not exist; `atento index CORPUS MODEL --out", atento.Index, tmp_path / "none")
+    fails(UsageError, r"has no index\.json", atento.Index, tmp_path)
     segment = sorted(path.name for path in made.glob("segment-*"))[1]
     for change, rule in (
         (lambda folder: altered(folder / segment, -5), f"{segment} is not what"),
@@ -327,8 +309,7 @@ def test_what_is_damaged_or_half_written_is_named(made: Path, model: Any, tmp_pa
     ):
         shutil.copytree(made, tmp_path / "i")
         change(tmp_path / "i")
-        with pytest.raises(DataError, match=rule):
-            atento.Index(tmp_path / "i")
+        fails(DataError, rule, atento.Index, tmp_path / "i")
         shutil.rmtree(tmp_path / "i")
     shutil.copytree(made, tmp_path / "i")
     (tmp_path / "i" / INDEX).unlink()  # the same command makes it anew
@@ -350,26 +331,23 @@ def test_an_index_whose_own_hash_is_right_is_still_checked(made: Path, tmp_path:
         width = changes.get("width", state.width)
         new = index_folder.State(**vars(state) | {"segments": (first,), "width": width})
         (tmp_path / "i" / INDEX).write_bytes(index_folder._rendered(new))
-        with pytest.raises(DataError, match=rule):
-            atento.Index(tmp_path / "i")
+        fails(DataError, rule, atento.Index, tmp_path / "i")
         shutil.rmtree(tmp_path / "i")
 
 
-def test_a_search_by_words_loads_no_model(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["atento.retrieval.text_index"], "load", None)
-    assert atento.Index(made).find(TEXTS[0], by="words")
-
-
-def test_prompts_of_queries_and_documents_are_used(model: Any, tmp_path: Path) -> None:
+def test_prompts_of_queries_and_documents_are_used(
+    model: Any, tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model.save(tmp_path / "m")
     path = tmp_path / "m" / "config.json"
     config = json.loads(path.read_text())
     config["embedding"] = {"prompts": {"query": "the dog ", "passage": "the cat "}}
     path.write_text(json.dumps(config))
     (tmp_path / "m" / "MANIFEST.json").unlink(missing_ok=True)
-    prompted = atento.load(tmp_path / "m")
-    index = atento.Index.create(TEXTS[:9], prompted, tmp_path / "i")
+    index = atento.Index.create(TEXTS[:9], atento.load(tmp_path / "m"), tmp_path / "i")
     texts = model.embed([f"the cat {text}" for text in TEXTS[:9]], normalize=True)
     query = model.embed("the dog sleeps", normalize=True)
     (hit,) = index.find("sleeps", top=1)
     assert hit.score == pytest.approx(float((texts @ query).max()), abs=1e-5)
+    monkeypatch.setattr(sys.modules["atento.retrieval.text_index"], "load", None)
+    assert atento.Index(made).find(TEXTS[0], by="words")

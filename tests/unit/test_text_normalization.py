@@ -2,13 +2,13 @@
 
 import unicodedata
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from atento.base.errors import TokenizerError
 from atento.text.encoded import _JOINING_STARTERS, normalize_with_spans
 from atento.text.kinds import is_blank, library_normalizer, require_unicode
+from failing import fails
 
 
 def test_the_rule_and_lower_case_in_both_engines_and_spans() -> None:
@@ -28,8 +28,7 @@ def test_the_rule_and_lower_case_in_both_engines_and_spans() -> None:
         assert normalize_with_spans(text, lowercase=True).text == expected
         assert library_normalizer(lowercase=True).normalize_str(text) == expected
     normal = normalize_with_spans(" \te\u0301  a\u2028\u2028b ")
-    assert normal.text == "é a b"
-    assert normal.spans == [(2, 4), (4, 6), (6, 7), (7, 9), (9, 10)]
+    assert normal.text == "é a b" and normal.spans == [(2, 4), (4, 6), (6, 7), (7, 9), (9, 10)]
 
 
 # Characters on whose properties the two engines' Unicode tables agree: assigned long ago.
@@ -77,7 +76,5 @@ def test_the_joining_starters_are_those_of_the_unicode_tables() -> None:
     found |= {chr(i) for i in [*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)]}
     assert found <= _JOINING_STARTERS
     said = r"^text must be Unicode text: got the lone surrogate U\+D800 at character 2$"
-    with pytest.raises(TokenizerError, match=said):
-        require_unicode("ab\ud800c")
-    with pytest.raises(TokenizerError, match=r"^text must be a string: got bytes$"):
-        require_unicode(b"ab")  # type: ignore[arg-type]
+    fails(TokenizerError, said, require_unicode, "ab\ud800c")
+    fails(TokenizerError, r"^text must be a string: got bytes$", require_unicode, b"ab")

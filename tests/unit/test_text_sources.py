@@ -13,6 +13,7 @@ from atento.data.files.several_files import source_files
 from atento.data.files.text_sources import texts_of
 from atento.data.records.reader import TEXT, read_records
 from atento.runs.prepare import read_data
+from failing import fails
 
 BOOK = "Primeira linha da obra, que é bem com-\nprida e segue aqui.\n\nOutra.\nUm comprida livro.\n\n\nFim"
 
@@ -60,8 +61,7 @@ def test_folders_and_patterns(corpus: Path) -> None:
     assert list(texts_of(texts, corpus)) == ["um", "dois", "três", "três", "três"]
     assert source_files(SourceConfig(file="**/*.txt*"), corpus) == ["book.txt", "deep/a.txt.gz", "deep/er/c.txt.zst"]
     assert list(texts_of(SourceConfig(file=str(corpus / "deep" / "*.jsonl"), text="body"), Path("/"))) == ["x", "y"]
-    with pytest.raises(DataError, match=r"none\*: no file matches"):
-        source_files(SourceConfig(file="none*"), corpus)
+    fails(DataError, r"none\*: no file matches", source_files, SourceConfig(file="none*"), corpus)
     (corpus / "empty").mkdir()
     with pytest.raises(DataError, match=r"empty: the folder holds no file that ends in \.txt"):
         source_files(SourceConfig(file="empty"), corpus)
@@ -73,8 +73,7 @@ def test_folders_and_patterns(corpus: Path) -> None:
 def test_bad_records_are_raised_or_passed_on(corpus: Path) -> None:
     (corpus / "bad.jsonl").write_text('{"text": "a"}\n{"text": 1}\n{"text": "b"}\n')
     source = SourceConfig(file="bad.jsonl", text="text")
-    with pytest.raises(DataError, match=r"bad.jsonl:2"):
-        list(texts_of(source, corpus))
+    fails(DataError, r"bad.jsonl:2", list, texts_of(source, corpus))
     errors: list[DataError] = []
     assert list(texts_of(source, corpus, errors.append)) == ["a", "b"] and len(errors) == 1
     packed = zstandard.compress(b"o gato pulou alto\n" * 5000)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from atento.base.errors import DataError
 from atento.text import align_words, merge_labels, spread_labels, word_spans
 from atento.text.kinds import detokenize, is_blank
+from failing import fails
 
 
 def test_word_spans_spaces_and_alignment() -> None:
@@ -28,16 +29,14 @@ def test_word_spans_spaces_and_alignment() -> None:
         assert detokenize([line[start:end] for start, end in word_spans(line)]) == line
     #       tokens:             o      gat     inho      .         pad
     words = align_words("o gatinho.", [(0, 1), (1, 5), (5, 9), (9, 10), None, (1, 2)])
-    assert words.index == [0, 1, 1, 2, None, None]
-    assert words.words == ["o", "gatinho", "."]
+    assert words.index == [0, 1, 1, 2, None, None] and words.words == ["o", "gatinho", "."]
     assert words.tokens(1) == [1, 2]
 
 
 @given(st.text())
 def test_words_cover_all_but_the_blanks(text: str) -> None:
     spans = word_spans(text)
-    assert all(start < end for start, end in spans)
-    assert all(a[1] <= b[0] for a, b in pairwise(spans))
+    assert all(start < end for start, end in spans) and all(a[1] <= b[0] for a, b in pairwise(spans))
     assert "".join(text[s:e] for s, e in spans) == "".join(char for char in text if not is_blank(char))
 
 
@@ -49,5 +48,4 @@ def test_labels_go_to_tokens_and_back() -> None:
     assert merge_labels(["x"], [1], 3, missing="?") == ["?", "x", "?"]
     with pytest.raises(DataError, match=r"^every word must have a label: token 1 is of word 3, got 1 labels$"):
         spread_labels(["O"], [0, 3])
-    with pytest.raises(DataError, match=r"^every token must have a label: got 1 labels for 2 tokens$"):
-        merge_labels(["O"], [0, 1], 2)
+    fails(DataError, r"^every token must have a label: got 1 labels for 2 tokens$", merge_labels, ["O"], [0, 1], 2)

@@ -4,13 +4,12 @@ import gzip
 import json
 from pathlib import Path
 
-import pytest
-
 from atento.base.errors import DataError
 from atento.config.recipe import SourceConfig
 from atento.data.records.reader import TEXT, read_records
 from atento.data.records.splits import overlap
 from atento_world import write
+from failing import fails
 
 LINES = ["o gato pulou", "", "a menina lê", "   ", "já é tarde"]
 KEPT = ["o gato pulou", "a menina lê", "já é tarde"]
@@ -45,15 +44,13 @@ def test_every_kind_of_file_gives_the_same_texts(tmp_path: Path) -> None:
 
 def test_bad_lines_are_refused_or_counted(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes(b"bom\n\xff\xfe ruim\nfim\n")
-    with pytest.raises(DataError, match=r"b\.txt:2"):
-        read_records(SourceConfig(file="b.txt"), TEXT, tmp_path)
+    fails(DataError, r"b\.txt:2", read_records, SourceConfig(file="b.txt"), TEXT, tmp_path)
     found = read_records(SourceConfig(file="b.txt"), TEXT, tmp_path, skip_bad=True)
     assert found["text"] == ["bom", "fim"]
     assert found.warnings()[0].startswith("b.txt: 1 bad record left out, first b.txt:2")
     for content in ("", "\n  \n"):
         (tmp_path / "c.txt").write_text(content, encoding="utf-8")
-        with pytest.raises(DataError, match=r"c\.txt: holds no text"):
-            read_records(SourceConfig(file="c.txt"), TEXT, tmp_path)
+        fails(DataError, r"c\.txt: holds no text", read_records, SourceConfig(file="c.txt"), TEXT, tmp_path)
 
 
 def test_the_micro_world_in_either_language(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from atento.runs.prepare import fitted_to, network_for, training_batches
 from atento.runs.run_tokenizer import tokenizer_for
 from atento.runs.token_data import data_of, make_store
 from atento.text.tokenizer import Tokenizer
+from failing import fails
 
 WORDS = ["o", "gato", "pulou", "alto", "a", "casa", "azul", "verde", "não", "é", "de", "que", "um", "céu", "mar", "sol"]
 
@@ -112,11 +113,9 @@ def test_a_flipped_bit_is_refused(tmp_path: Path, part: str) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
     path.write_bytes(data)
-    with pytest.raises(DataError, match=rf"{part}-00001.bin: the store is damaged: its content was altered"):
-        make(recipe(tmp_path))
+    fails(DataError, rf"{part}-00001.bin: the store is damaged: its content was altered", make, recipe(tmp_path))
     path.write_bytes(data[:-2])
-    with pytest.raises(DataError, match=r"-00001.bin: the store is damaged"):
-        make(recipe(tmp_path))
+    fails(DataError, r"-00001.bin: the store is damaged", make, recipe(tmp_path))
 
 
 def test_an_altered_manifest_or_text_is_refused(tmp_path: Path) -> None:
@@ -129,13 +128,11 @@ def test_an_altered_manifest_or_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"store: the token store was made from something else: text.txt has changed"):
         make(recipe(tmp_path))
     assert rows(make(recipe(tmp_path), force=True)) != []
-    store = make(recipe(tmp_path))
-    path = store.folder / "manifest.json"
+    path = make(recipe(tmp_path)).folder / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["shards"][0]["texts"] += 1
     path.write_text(json.dumps(manifest))
-    with pytest.raises(DataError, match="manifest was altered"):
-        make(recipe(tmp_path))
+    fails(DataError, "manifest was altered", make, recipe(tmp_path))
 
 
 def test_other_options_are_refused_with_the_difference(tmp_path: Path) -> None:
@@ -147,22 +144,19 @@ def test_other_options_are_refused_with_the_difference(tmp_path: Path) -> None:
     ):
         (tmp_path / "more.txt").write_text(text(20, seed=3), encoding="utf-8")
         make(recipe(tmp_path))
-        with pytest.raises(DataError, match=message):
-            make(recipe(tmp_path, override))
+        fails(DataError, message, make, recipe(tmp_path, override))
 
 
 def test_an_option_that_is_no_longer_stated_has_changed(tmp_path: Path) -> None:
     make(recipe(tmp_path, "data.train.0.encoding=latin-1"))
-    with pytest.raises(DataError, match="`encoding` of source 0 was 'latin-1', and is now None"):
-        make(recipe(tmp_path))
+    fails(DataError, "`encoding` of source 0 was 'latin-1', and is now None", make, recipe(tmp_path))
 
 
 def test_text_that_changes_while_a_store_is_half_made_is_refused(tmp_path: Path) -> None:
     killed(tmp_path, 9)
     path = tmp_path / "text.txt"
     path.write_text("céu\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
-    with pytest.raises(DataError, match="the text has changed since a part of it was tokenized"):
-        make(recipe(tmp_path))
+    fails(DataError, "the text has changed since a part of it was tokenized", make, recipe(tmp_path))
 
 
 def test_a_full_disk_says_so_and_the_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +169,7 @@ def test_a_full_disk_says_so_and_the_command_goes_on(tmp_path: Path, monkeypatch
         fsync(descriptor)
 
     monkeypatch.setattr(token_writer.os, "fsync", full)
-    with pytest.raises(AtentoError, match=r"the disk is full .* run the same command to continue"):
-        make(recipe(tmp_path))
+    fails(AtentoError, r"the disk is full .* run the same command to continue", make, recipe(tmp_path))
     assert make(recipe(tmp_path)).texts == 400
 
 
@@ -239,8 +232,7 @@ def test_each_token_is_learned_once_an_epoch_from_any_update_on(tmp_path: Path, 
     count = every.updates_per_epoch
     order = [[targets(every, epoch * count + update) for update in range(count)] for epoch in (0, 1)]
     for epoch in order:
-        assert Counter(token for update in epoch for token in update) == expected
-        assert all(epoch)
+        assert Counter(token for update in epoch for token in update) == expected and all(epoch)
     assert order[0] != order[1]
     for update in (count * 2 - 1, 5, count // 2):
         assert targets(batches(loaded), update) == order[update // count][update % count]
@@ -264,8 +256,7 @@ def test_a_small_store_is_read_in_the_order_of_memory(tmp_path: Path) -> None:
 def test_other_objectives_read_every_text(tmp_path: Path, windowed: None, task: str, architecture: str) -> None:
     """What an objective hides and what it shows is together each text once."""
     keys: dict[str, Any] = {"task": task, "network": {"preset": "transformer-tiny", "architecture": architecture}}
-    loaded = recipe(tmp_path, "tokenizer.vocab_size=500", "training.batch_tokens=60", **keys)
-    every = batches(loaded)
+    every = batches(recipe(tmp_path, "tokenizer.vocab_size=500", "training.batch_tokens=60", **keys))
     assert isinstance(every, StoredBatches)
     tokenizer = Tokenizer.load(tmp_path / "store" / "tokenizer")
     expected = Counter(token for row in rows(every.store) if len(row) > 1 for token in row)
@@ -341,8 +332,7 @@ def test_overlap_counts_equal_texts_and_shared_runs(tmp_path: Path) -> None:
 
     of_store = {run for row in every for run in runs(row)}
     expected = [sum(run in of_store for run in runs(query.tolist())) for query in queries]
-    assert shared_runs(store, queries, 5).tolist() == expected
-    assert shared_runs(store, queries, 5)[1] == 14
+    assert shared_runs(store, queries, 5).tolist() == expected and shared_runs(store, queries, 5)[1] == 14
 
 
 def test_validation_texts_in_the_store_are_counted(tmp_path: Path) -> None:

@@ -54,8 +54,7 @@ def test_decode_gives_back_the_normalised_text(kind: str, text: str) -> None:
     tokenizer = trained(kind)
     assert tokenizer.decode(tokenizer.encode(text)) == tokenizer.normalize(text)
     encoded = tokenizer.encode_with_offsets(text)
-    assert encoded.ids == tokenizer.encode(text)
-    assert encoded.tokens == tokenizer.tokens(encoded.ids)
+    assert encoded.ids == tokenizer.encode(text) and encoded.tokens == tokenizer.tokens(encoded.ids)
 
 
 @settings(max_examples=30)
@@ -66,17 +65,13 @@ def test_characters_round_trip_where_none_is_unknown(text: str) -> None:
     assert len(tokenizer.encode(text)) == len(tokenizer.normalize(text))
 
 
-@pytest.mark.parametrize("kind", ["word", "wordpiece"])
-def test_words_get_their_spaces_back_by_rule(kind: str) -> None:
-    tokenizer = trained(kind)
-    for text in ["o gato comeu a maçã!", "minha avó vê rapidamente (o pão)", "a gata pulou um coração, sim"]:
-        assert tokenizer.decode(tokenizer.encode(text)) == text
-
-
-def test_byte_is_one_id_a_byte_and_lowercase_an_option() -> None:
+def test_words_get_their_spaces_back_bytes_are_ids_and_lowercase_an_option() -> None:
+    for kind in ("word", "wordpiece"):
+        tokenizer = trained(kind)
+        for text in ["o gato comeu a maçã!", "minha avó vê rapidamente (o pão)", "a gata pulou um coração, sim"]:
+            assert tokenizer.decode(tokenizer.encode(text)) == text
     tokenizer = trained("byte")
-    assert tokenizer.vocab_size == 5 + 256
-    assert tokenizer.encode("aé") == [5 + b for b in "aé".encode()]
+    assert tokenizer.vocab_size == 5 + 256 and tokenizer.encode("aé") == [5 + b for b in "aé".encode()]
     assert tokenizer.decode([5 + 0xC3]) == "\ufffd"  # half a character is shown, not raised
     text = "O GATO Pulou AÇÃO É"
     assert trained("unigram").decode(trained("unigram").encode(text)) == text
@@ -101,8 +96,7 @@ def test_d4_d5_specials_batches_and_words_of_every_kind(kind: str) -> None:
     # A batch is its texts one by one
     texts = ["o gato", "", " ", "a maçã! 日本", "o gato"]
     assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
-    assert tokenizer.encode("") == tokenizer.encode(" \t") == []
-    assert tokenizer.decode([]) == ""
+    assert tokenizer.encode("") == tokenizer.encode(" \t") == [] and tokenizer.decode([]) == ""
     # Rows D4, E2: whole words on any tokenizer
     for text in ["o gato pulou (o pão), 12 ovos!", "minha avó não quer um coração"]:
         encoded = tokenizer.encode_with_offsets(text)
@@ -122,8 +116,7 @@ def test_user_text_never_makes_special_ids(kind: str, text: str) -> None:
     tokenizer = trained(kind)
     allowed = set() if kind in NEVER_UNKNOWN else {tokenizer.unk_id}
     special = set(range(5)) - allowed
-    assert not special & set(tokenizer.encode(text))
-    assert not special & set(tokenizer.encode_with_offsets(text).ids)
+    assert not special & set(tokenizer.encode(text)) and not special & set(tokenizer.encode_with_offsets(text).ids)
     if kind in ("unigram", "bpe", "wordpiece"):
         assert not special & set(tokenizer.encode_batch([text], dropout=0.5, seed=1)[0])
 
@@ -132,8 +125,7 @@ def test_sentinels_stand_behind_the_five_and_special_tokens_that_cannot_be() -> 
     config = TokenizerConfig(kind="unigram", vocab_size=420)
     tokenizer = train_tokenizer(config, lines(), extra_specials=[*sentinels(3), "<2pt>"])
     assert [tokenizer.specials.id(f"<extra_id_{i}>") for i in range(3)] == [5, 6, 7]
-    assert tokenizer.token_id("<2pt>") == 8
-    assert not {5, 6, 7, 8} & set(tokenizer.encode("<extra_id_0> <2pt>"))
+    assert tokenizer.token_id("<2pt>") == 8 and not {5, 6, 7, 8} & set(tokenizer.encode("<extra_id_0> <2pt>"))
     assert tokenizer.decode([5, *tokenizer.encode("gato")]) == "gato"
     for extra, message in (
         (["<s>"], "special tokens must differ from one another: got '<s>' twice"),
@@ -156,12 +148,17 @@ def test_the_notes_contrast_of_words_and_subwords() -> None:
     subwords = Tokenizer.from_vocabulary("wordpiece", ["o", "gat", "##inho", "corre", "rapida", "##mente"])
     ids = subwords.encode(sentence)
     assert subwords.tokens(ids) == ["o", "gat", "##inho", "corre", "rapida", "##mente"]
-    assert ids == [5, 6, 7, 8, 9, 10]
-    assert subwords.decode(ids) == sentence
+    assert ids == [5, 6, 7, 8, 9, 10] and subwords.decode(ids) == sentence
     assert subwords.words(ids).index == [0, 1, 1, 2, 3, 3]
     # Error 12: a letter that the pieces do not hold is unknown in WordPiece, and in the kinds with bytes it is not.
     assert subwords.encode("gatão") == [subwords.unk_id]
     assert trained("unigram").unk_id not in trained("unigram").encode("gatão ж")
+    tokenizer = Tokenizer.from_vocabulary("bpe", ["▁", "é", "a", "(", "▁a"], merges=[("▁", "a")])
+    encoded = tokenizer.encode_with_offsets(" e\u0301  a (日\ta")
+    assert encoded.tokens == ["▁", "é", "▁a", "▁", "(", "<0xE6>", "<0x97>", "<0xA5>", "▁a"]
+    assert encoded.offsets == [(1, 1), (1, 3), (5, 6), (7, 7), (7, 8), (8, 9), (8, 9), (8, 9), (10, 11)]
+    assert encoded.words == ["e\u0301", "a", "(", "日", "a"]
+    assert encoded.word_ids == [None, 0, 1, None, 2, 3, 3, 3, 4]
 
 
 def test_from_vocabulary_of_the_other_kinds_and_vocabularies_that_cannot_be() -> None:
@@ -213,15 +210,6 @@ def test_offsets_are_exact_in_the_users_text(kind: str, text: str) -> None:
     starts = [start for start, _ in encoded.offsets]
     assert starts == sorted(starts)
     assert not tokenizer.normalize("".join(char for i, char in enumerate(text) if i not in covered))
-
-
-def test_offsets_by_hand() -> None:
-    tokenizer = Tokenizer.from_vocabulary("bpe", ["▁", "é", "a", "(", "▁a"], merges=[("▁", "a")])
-    encoded = tokenizer.encode_with_offsets(" e\u0301  a (日\ta")
-    assert encoded.tokens == ["▁", "é", "▁a", "▁", "(", "<0xE6>", "<0x97>", "<0xA5>", "▁a"]
-    assert encoded.offsets == [(1, 1), (1, 3), (5, 6), (7, 7), (7, 8), (8, 9), (8, 9), (8, 9), (10, 11)]
-    assert encoded.words == ["e\u0301", "a", "(", "日", "a"]
-    assert encoded.word_ids == [None, 0, 1, None, 2, 3, 3, 3, 4]
 
 
 WORDS = st.lists(st.one_of(st.text(min_size=1, max_size=6), st.sampled_from(["gato", "avó", ",", "", " ", "<s>"])))

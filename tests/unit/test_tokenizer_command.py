@@ -45,7 +45,9 @@ def test_train_writes_a_folder_and_reads_many_files(folder: str, text: Path, tmp
     assert tokenizer.lowercase and tokenizer.token_id("zebra") is not None and tokenizer.token_id("gato") is not None
 
 
-def test_train_reads_a_column_of_tables(text: Path, tmp_path: Path) -> None:
+def test_train_reads_a_column_of_tables_and_says_its_note_once(
+    text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The ways out that messages name: --columns, and --reading where a file is not UTF-8."""
     rows = "".join(f"{line};1\n" for line in TEXT.split("\n") if line)
     (tmp_path / "t.csv").write_bytes(f"texto;n\n{rows}".encode("latin-1"))
@@ -56,14 +58,12 @@ def test_train_reads_a_column_of_tables(text: Path, tmp_path: Path) -> None:
     assert made.exit_code == 0 and made.stdout == plain.stdout
     assert isinstance(run("train", *table[:2], f"{tmp_path}/b", *table[3:], "--columns", "text").exception, DataError)
     assert not (tmp_path / "b").exists()
-
-
-def test_the_note_on_the_size_is_said_once(text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    made = run("train", str(text), "--out", str(tmp_path / "o"))
-    assert made.exit_code == 0
-    assert made.stdout.count("\n") == 1 and "8,000 were requested" not in made.stdout
+    made = run("train", str(text), "--out", str(tmp_path / "n"))
+    assert made.exit_code == 0 and made.stdout.count("\n") == 1 and "8,000 were requested" not in made.stdout
     said = "8,000 were requested: the text has no more pieces worth keeping"
     assert (caplog.text + made.stderr).count(said) == 1
+    for command in ("train", "encode", "decode", "info"):
+        assert "Example:" in run(command, "--help").stdout
 
 
 def test_encode_and_decode_keep_every_line_pieces_and_json(folder: str, text: Path) -> None:
@@ -73,8 +73,7 @@ def test_encode_and_decode_keep_every_line_pieces_and_json(folder: str, text: Pa
     tokenizer = Tokenizer.load(folder)
     assert [[int(i) for i in row.split()] for row in rows] == [tokenizer.encode(line) for line in lines]
     assert rows[2] == ""
-    decoded = run("decode", folder, "-", stdin=encoded.stdout)
-    assert decoded.stdout == TEXT
+    assert run("decode", folder, "-", stdin=encoded.stdout).stdout == TEXT
     ids = tokenizer.encode("o gato")
     tokens = run("encode", folder, "--tokens", stdin="o gato\n\n")
     assert tokens.stdout == " ".join(tokenizer.tokens(ids)) + "\n\n"
@@ -122,8 +121,3 @@ def test_wrong_use(
     assert isinstance(result.exception, error)
     assert str(result.exception).startswith(message.replace("FOLDER", folder).replace("NEW", new))
     assert result.stdout in ("", "\n", Tokenizer.load(folder).decode([5]) + "\n")
-
-
-def test_help_has_an_example() -> None:
-    for command in ("train", "encode", "decode", "info"):
-        assert "Example:" in run(command, "--help").stdout

@@ -15,14 +15,15 @@ import pytest
 from atento.base.errors import DataError, RecipeError, TokenizerError
 from atento.config.recipe import TokenizerConfig
 from atento.text import Tokenizer, train_tokenizer
+from failing import fails
 
 KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
 
 
 def corpus(seed: int, n_words: int, n_lines: int) -> list[str]:
     """Made-up words, many of them equally frequent, which is where trainers break ties by chance."""
-    text = "ga to ca chor ro pu lou al mas ção inho mente rá pi da os com por lei te Å ñ x zw"
-    parts = text.split()
+    letters = "ga to ca chor ro pu lou al mas ção inho mente rá pi da os com por lei te Å ñ x zw"
+    parts = letters.split()
     chance = random.Random(seed)
     words = sorted({"".join(chance.choice(parts) for _ in range(chance.randint(1, 4))) for _ in range(n_words)})
     ends = [".", "!", " (x)", " 12"]
@@ -106,8 +107,7 @@ def test_vocabularies_hold_frequent_words_every_letter_or_its_bytes_and_no_mixed
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("texts", [[], ["", " \t", "\x00"]])
 def test_empty_text_is_refused(kind: str, texts: list[str]) -> None:
-    with pytest.raises(DataError, match=r"^the text to train the tokenizer on is empty: it holds no word$"):
-        train(kind, 300, texts)
+    fails(DataError, r"^the text to train the tokenizer on is empty: it holds no word$", train, kind, 300, texts)
 
 
 @pytest.mark.covering
@@ -127,9 +127,7 @@ def test_wrong_use_is_refused() -> None:
     for size in (0, 1_000_001):
         with pytest.raises(RecipeError, match=rf"^`tokenizer.vocab_size` must lie in 1 to 1,000,000: got {size}$"):
             train("bpe", size, ["a"])
-    with pytest.raises(RecipeError, match=r"^`tokenizer.kind` cannot be 'unigramm'; did you mean 'unigram'"):
-        train("unigramm", 300, ["a"])
-    with pytest.raises(TokenizerError, match=r"^training text must be lines, one string each"):
-        train("bpe", 300, "a line")  # type: ignore[arg-type]
+    fails(RecipeError, r"^`tokenizer.kind` cannot be 'unigramm'; did you mean 'unigram'", train, "unigramm", 300, ["a"])
+    fails(TokenizerError, r"^training text must be lines, one string each", train, "bpe", 300, "a line")
     with pytest.raises(TokenizerError, match=r"^line 2 of the training text must be Unicode text: .* U\+D800 at char"):
         train("bpe", 300, ["a", "\ud800"])

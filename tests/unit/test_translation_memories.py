@@ -17,6 +17,7 @@ from atento.data.files.text_sources import texts_of
 from atento.data.records.reader import SOURCE_AND_TARGET, Records, read_records
 from atento_cli.corpus.corpus_statistics import columns_seen
 from atento_cli.table_columns import table_rows
+from failing import fails
 
 HEAD = '<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"><header/><body>\n'
 END = "</body></tmx>"
@@ -160,8 +161,7 @@ def test_files_of_translators_without_what_is_untranslated_or_fuzzy(
 def test_files_of_translators_that_name_no_language_or_are_wrong(tmp_path: Path) -> None:
     bare = XLIFF.replace(' target-language="pt-BR"', "")
     assert len(read(tmp_path, bare, target="target", file="x.xlf")) == 2
-    with pytest.raises(DataError, match=r"has the language 'pt'; the languages are 'en', 'target'"):
-        read(tmp_path, bare, file="x.xlf")
+    fails(DataError, r"has the language 'pt'; the languages are 'en', 'target'", read, tmp_path, bare, file="x.xlf")
     assert len(read(tmp_path, PO.replace('"Language: pt_BR\\n"\n', ""), target="target", file="x.po")) == 3
     said = PO.replace('"Language:', '"X-Source-Language: de\\n"\n"Language:')
     assert len(read(tmp_path, said, "de", file="x.po")) == 3
@@ -174,5 +174,4 @@ def test_files_of_translators_that_name_no_language_or_are_wrong(tmp_path: Path)
         ("x.po", "", r"x\.po: holds no translation unit"),
         ("x.po", waiting, r"x\.po: holds no sentence pair \(2 untranslated or fuzzy, 0 bad\)"),
     ):
-        with pytest.raises(DataError, match=message):
-            read(tmp_path, content, file=file)
+        fails(DataError, message, read, tmp_path, content, file=file)

@@ -12,6 +12,7 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.decoding import Greedy, generate
 from atento.models.transplant import extended, to_decoder, to_encoder, to_encoder_decoder, trimmed, with_positions
 from atento.networks import Decoder, Encoder, EncoderDecoder, build_network, presets
+from failing import fails
 
 SIZES = {"vocab_size": 23, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 2}
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 12, 13, 0, 0, 0]])
@@ -64,8 +65,7 @@ def test_m14_w4_an_output_matrix_goes_along_and_what_cannot_be_is_refused() -> N
     plain, load_report = to_decoder(bert(output={"tied": False}))
     assert plain.config.output.tied and not load_report.new
     reader, _ = to_decoder(bert())
-    with pytest.raises(CapabilityError, match="looks ahead"):
-        reader(IDS, mask=bidirectional(), state=reader.begin())
+    fails(CapabilityError, "looks ahead", reader, IDS, mask=bidirectional(), state=reader.begin())
     with pytest.raises(CapabilityError, match=r"`feed_forward\.activation`: got 'gelu' and 'gelu-tanh'"):
         to_encoder_decoder(bert(), tiny(presets.gpt2(max_len=12)))
 
@@ -88,8 +88,7 @@ def test_m14_two_checkpoints_become_an_encoder_decoder() -> None:
     assert torch.equal(both.target_embedding.weight, writer.embedding.weight)
     alone, _ = to_encoder_decoder(reader, reader)
     assert alone.target_embedding is None
-    found = generate(both, IDS, Greedy(), max_new_tokens=3, token_mask=REAL)
-    assert all(len(row[0].ids) <= 3 for row in found)
+    assert all(len(row[0].ids) <= 3 for row in generate(both, IDS, Greedy(), max_new_tokens=3, token_mask=REAL))
 
 
 def test_m14_the_reading_half_of_t5_classifies() -> None:
@@ -135,9 +134,6 @@ def test_m14_vocabulary_extended_then_trimmed_is_the_old_network() -> None:
             torch.testing.assert_close(shorter(place[IDS]).logits, before[..., kept], rtol=0, atol=1e-12)
         assert (shorter.config.eos_id, shorter.config.pad_id, shorter.config.start_id) == (0, 1, 2)
     network = tiny(presets.gpt2(max_len=12))
-    with pytest.raises(ValueError, match="at least the present 23: got 5"):
-        extended(network, 5)
-    with pytest.raises(ValueError, match=r"must hold `ids\.eos`: 3"):
-        trimmed(network, [0, 2, 5])
-    with pytest.raises(ValueError, match="different ids below 23"):
-        trimmed(network, [0, 2, 3, 3])
+    fails(ValueError, "at least the present 23: got 5", extended, network, 5)
+    fails(ValueError, r"must hold `ids\.eos`: 3", trimmed, network, [0, 2, 5])
+    fails(ValueError, "different ids below 23", trimmed, network, [0, 2, 3, 3])

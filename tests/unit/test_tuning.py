@@ -22,6 +22,7 @@ from atento.training.losses import Call, losses
 from atento.training.optimizer import TrainedWeights
 from atento.training.selected_weights import check_stages, trained_weights
 from atento.training.step import Updater
+from failing import fails
 from test_step import CONFIG, NETWORK, data, first_batch, make, plain_gradients, same, weights
 
 SMALL = {"vocab_size": 31, "d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 3, "max_len": 16}
@@ -149,12 +150,10 @@ def test_stages_in_epochs_stages_never_reached_and_what_a_network_does_not_have(
     lowest = {step: min(level_of[name] for name in trained.names(step)) for step in begins.values()}
     assert lowest == {1: 4, 5: 3, 9: 2}  # round(3.5) is 4 updates; the head, then two layers
     check_stages(trained, 9)
-    with pytest.raises(UsageError, match="the last stage begins at update 9, and the run has 8"):
-        check_stages(trained, 8)
+    fails(UsageError, "the last stage begins at update 9, and the run has 8", check_stages, trained, 8)
     for config, what, message in REFUSED:
         init = {"train": what} if isinstance(what, str) else {"unfreeze": what}
-        with pytest.raises(RecipeError, match=message):
-            tuned(build_network(config), steps=0, **init)
+        fails(RecipeError, message, tuned, build_network(config), steps=0, **init)
 
 
 def adapted(dtype: torch.dtype = torch.float64, dropout: float = 0.0, **changes: Any) -> Network:

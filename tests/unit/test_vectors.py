@@ -46,8 +46,7 @@ def test_c15_layout_of_files(read: Reader, write: TextGenerator, data: bytes, su
     write(path, sample())
     written = path.read_bytes()
     assert (gzip.decompress(written) if suffix else written) == data
-    assert same(read(path), sample())
-    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+    assert same(read(path), sample()) and [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
 def test_c15_what_other_programs_write_is_read(tmp_path: Path) -> None:
@@ -197,8 +196,7 @@ def test_c15_neighbours_are_by_cosine_whatever_the_lengths() -> None:
 @settings(max_examples=25)
 @given(st.integers(0, 1 << 32))
 def test_c15_neighbours_are_those_of_a_plain_loop(seed: int) -> None:
-    chance = np.random.default_rng(seed)
-    matrix = chance.normal(size=(9, 3)).astype(np.float32)
+    matrix = np.random.default_rng(seed).normal(size=(9, 3)).astype(np.float32)
     vectors = Vectors([f"w{n}" for n in range(9)], matrix)
     wide = matrix.astype(np.float64)
 

@@ -31,8 +31,7 @@ def test_the_scale_of_gradients_with_known_noise_is_found() -> None:
         for size, gradient in zip(sizes, parts):
             noise.part([gradient[:60] * size, None, gradient[60:] * size], 1 / size, size)
         noise.update(float(sum(gradient * size for gradient, size in zip(parts, sizes)).norm()) / sum(sizes))
-    assert noise.scale() == pytest.approx(12.5, rel=0.1)
-    assert noise.scale() is None and noise.sums == {}
+    assert noise.scale() == pytest.approx(12.5, rel=0.1) and noise.scale() is None and noise.sums == {}
 
 
 def test_the_squares_of_a_real_update_are_those_of_plain_backward_passes() -> None:

@@ -118,8 +118,7 @@ def test_w12_types_are_kept_when_nothing_is_lost(layout: str, dtype: torch.dtype
 
 
 def test_w12_what_was_changed_or_narrowed_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    half = one_label().save(tmp_path / "half", precision="bfloat16")
-    model = atento.load(half)
+    model = atento.load(one_label().save(tmp_path / "half", precision="bfloat16"))
     with torch.no_grad():
         model.network.embedding.weight.add_(1e-4)
     again = load_file(model.save(tmp_path / "changed") / SINGLE)

@@ -9,6 +9,7 @@ import pytest
 
 from atento.base.errors import AtentoError
 from atento.storage.whole_file import write_output
+from failing import fails
 
 
 @pytest.mark.parametrize("old", [None, "the old page"])
@@ -23,8 +24,7 @@ def test_r3_a_full_disk_leaves_the_old_file(old: str | None, tmp_path: Path, mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(AtentoError, match=rf"write '{path}': No space left on device"):
-        write_output(path, "a new page")
+    fails(AtentoError, rf"write '{path}': No space left on device", write_output, path, "a new page")
     assert [file.name for file in tmp_path.iterdir()] == ([] if old is None else ["page.html"])
     assert old is None or path.read_text(encoding="utf-8") == old
 

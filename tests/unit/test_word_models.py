@@ -17,6 +17,7 @@ from atento.networks import CBOW, ELMo
 from atento.tasks.model_vectors import embed_words
 from atento.text.characters import character_batch
 from atento.text.word_vectors import Vectors, write_binary_vectors, write_text_vectors
+from failing import fails
 
 MATRIX = np.array([[1, 0, 2], [0, 4, 0], [3, 3, -1]], dtype=np.float32)
 VECTORS = Vectors(["gato", "ação", ","], MATRIX)
@@ -45,11 +46,9 @@ def test_c15_word2vec_files_load_and_pool(name: str, tmp_path: Path) -> None:
 
 def test_c15_a_damaged_file_is_named_saving_is_refused_and_precisions_are_known(tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_text("2 3\ngato 1 2 3\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"bad\.txt"):
-        atento.load(tmp_path / "bad.txt")
+    fails(DataError, r"bad\.txt", atento.load, tmp_path / "bad.txt")
     write_text_vectors(tmp_path / "good.txt", VECTORS)
-    with pytest.raises(CapabilityError, match="word models stay as published"):
-        atento.load(tmp_path / "good.txt").save(tmp_path / "out")
+    fails(CapabilityError, "word models stay as published", atento.load(tmp_path / "good.txt").save, tmp_path / "out")
     # It said float32 in any precision, and int8 was taken in silence
     write_text_vectors(tmp_path / "words.txt", VECTORS)
     for asked, known in (("float32", "float32"), ("float64", "float64"), ("auto", "float32")):
@@ -84,5 +83,4 @@ def test_c14_elmo_pools_words_and_not_the_marks_around_them() -> None:
     assert np.abs(other[0] - other[1]).max() > 1e-6
     with pytest.raises(UsageError, match="`layer` must lie between -3 and 2: got 3"):
         embed_words(WordModel(elmo()), ["gato"], EmbeddingConfig(layer=3))
-    with pytest.raises(UsageError, match="unknown pooling 'sum'"):
-        embed_words(WordModel(elmo()), ["gato"], EmbeddingConfig(pooling="sum"))
+    fails(UsageError, "unknown pooling 'sum'", embed_words, WordModel(elmo()), ["gato"], EmbeddingConfig(pooling="sum"))

@@ -15,6 +15,7 @@ from atento.data.records.reader import read_records
 from atento.data.records.values import Span
 from atento_world import LABELLINGS, SPLITS, Pair, labelled, lexicon, write
 from atento_world.inflection import conjugate
+from failing import fails
 
 # Forms of the Portuguese verbs, from the conjugation tables: form -> the tenses and numbers that it may have.
 TENSES: dict[str, set[str]] = {}
@@ -269,7 +270,6 @@ def test_fields_and_values_of_records() -> None:
     assert list(texts.columns) == ["text", "label"]
     with pytest.raises(UsageError, match=r"`labels` must be one of tense, .*: got 'tenses'; did you mean 'tense'\?"):
         labelled("tenses", "train", 1)
-    with pytest.raises(UsageError, match="`language` must be one of pt, en: got 'fr'"):
-        labelled("tense", "train", 1, language="fr")
+    fails(UsageError, "`language` must be one of pt, en: got 'fr'", labelled, "tense", "train", 1, language="fr")
     with pytest.raises(UsageError, match="split 'structures' has too few examples with the labels question"):
         labelled("question", "structures", 10)
