@@ -282,7 +282,7 @@ def test_text_in_text_out_list_in_list_out_and_n_best_comes_best_first(made: Mod
     assert len(wide.translations(SENTENCES[:1], max_new_tokens=3, beam=2)[0]) == 2
 
 
-def test_what_a_wider_beam_adds_stands_by_its_score_behind_the_best(made: Model) -> None:
+def test_what_a_wider_beam_adds_stands_by_its_score_and_a_hypothesis_tells_how_probable_it_is(made: Model) -> None:
     def written(scores: dict[str, float]) -> list[GeneratedText]:
         return [GeneratedText(text, hypothesis_of([5], [score], True, 0.0)) for text, score in scores.items()]
 
@@ -294,10 +294,7 @@ def test_what_a_wider_beam_adds_stands_by_its_score_behind_the_best(made: Model)
         results = [written(first)]
         generator._fill_up(results, [3], Beam(4), searched)
         assert "".join(one.text for one in results[0]) == expected
-
-
-def test_a_hypothesis_tells_how_probable_it_is(made: Model) -> None:
-    """The token scores of a translation are the network's own, gold prefixes given."""
+    # The token scores of a translation are the network's own, gold prefixes given
     tokenizer, config = made.tokenizer, made.network.config
     assert tokenizer is not None
     for text, (found,) in zip(SENTENCES[:8], made.translations(SENTENCES[:8], beam=1)):
@@ -331,7 +328,7 @@ STRANGE = [
 ]
 
 
-def test_d1_strange_texts_are_answered_and_never_make_special_ids(made: Model) -> None:
+def test_d1_strange_texts_are_answered_recorded_and_never_make_special_ids(made: Model) -> None:
     answers = made.translate(STRANGE)
     assert len(answers) == len(STRANGE) and all(isinstance(answer, str) for answer in answers)
     assert all(answers[n] == "" for n, text in enumerate(STRANGE) if not text.strip())
@@ -349,6 +346,16 @@ def test_d1_strange_texts_are_answered_and_never_make_special_ids(made: Model) -
     alone = [made.translate(text) for text in texts]
     assert len(set(alone)) > 10  # or the test would not see a mix-up
     assert made.translate(texts) == alone
+    for blank in ("", " ", "\n"):
+        fails(UsageError, "give a text to look at: got an empty one", made.attend, blank)
+    for text in ("\x07", "😀", "<s> </s>", "a" * 500):
+        record = made.attend(text, "")
+        assert record.tokens == ["<s>"] and record.weights(0, 0, "cross").shape == (1, len(record.source_tokens))
+    fails(TokenizerError, "lone surrogate", made.attend, "\ud800")
+    # Without a target it looks at its own translation
+    own = made.attend(SENTENCES[0])
+    given = made.attend(SENTENCES[0], made.translate(SENTENCES[0]))
+    assert own.tokens == given.tokens and np.array_equal(own.weights(0, 0), given.weights(0, 0))
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -368,7 +375,7 @@ def test_d1_any_text(made: Model, texts: list[str]) -> None:
     assert made.translate(texts, beam=1, max_new_tokens=3) == alone
 
 
-def test_the_longest_output_is_bounded_and_texts_are_the_first_rows(made: Model) -> None:
+def test_the_longest_output_is_bounded_texts_are_the_first_rows_and_what_is_none_refused(made: Model) -> None:
     """2 x source + 16 unless told otherwise (contract)."""
     assert made.tokenizer is not None
     free = Model(made.network, made.tokenizer, {**made.config, "decoding": {"beam": 1}}, None)
@@ -382,33 +389,6 @@ def test_the_longest_output_is_bounded_and_texts_are_the_first_rows(made: Model)
     assert ids == [one[0].hypothesis.ids for one in made.translations(texts, row=0, **drawn)]
     assert ids[1:] == [one[0].hypothesis.ids for one in made.translations(texts[1:], row=1, **drawn)]
     assert ids[:2] != [one[0].hypothesis.ids for one in made.translations(texts[:2], row=1, **drawn)]
-
-
-WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"bean": 4}, UsageError, "unknown decoding option 'bean'; did you mean 'beam'.* Known: banned_tokens, "),
-    ({"num_beams": 4}, UsageError, "unknown decoding option 'num_beams'; did you mean 'beam'"),
-    ({"max_length": 4}, UsageError, "unknown decoding option 'max_length'; did you mean 'max_new_tokens'"),
-    ({"early_stopping": True}, UsageError, "did you mean 'until'"),
-    ({"beam": 0}, RecipeError, "`decoding.beam` must be at least 1: got 0"),
-    ({"beam": "4"}, RecipeError, "decoding.beam must be an integer: got '4'"),
-    ({"beam": 2.5}, RecipeError, "decoding.beam must be an integer: got 2.5"),
-    ({"beam": None}, RecipeError, "decoding.beam must be an integer: got null"),
-    ({"n_best": 3}, RecipeError, "`decoding.n_best` must not exceed `beam`: got 3 and 2"),
-    ({"n_best": 2, "beam": 1}, RecipeError, "`decoding.n_best` must not exceed `beam`: got 2 and 1"),
-    ({"n_best": 0}, RecipeError, "`decoding.n_best` must be at least 1: got 0"),
-    ({"max_new_tokens": 0}, RecipeError, "`decoding.max_new_tokens` must be at least 1: got 0"),
-    ({"max_new_tokens": "x"}, RecipeError, "decoding.max_new_tokens must be an integer or null"),
-    ({"length_penalty": math.nan}, RecipeError, "decoding.length_penalty must be a finite number: got nan"),
-    ({"batch_tokens": 0}, RecipeError, "`decoding.batch_tokens` must be at least 1: got 0"),
-]
-
-
-@pytest.mark.parametrize(("options", "kind", "said"), WRONG)
-def test_options_that_cannot_be_right(made: Model, options: Any, kind: type[Exception], said: str) -> None:
-    fails(kind, said, made.translate, "a", **options)
-
-
-def test_what_is_no_text_and_no_model_of_translation(made: Model) -> None:
     for value, name in ((None, "NoneType"), (5, "int"), (b"a", "bytes")):
         fails(UsageError, f"give a text or a list of texts: got {name}", made.translate, value)
     fails(UsageError, "a text must be a str: got NoneType in place of text 1", made.translate, ["a", None])
@@ -418,10 +398,31 @@ def test_what_is_no_text_and_no_model_of_translation(made: Model) -> None:
     fails(CapabilityError, "this model does classification, not translation", other.translate, "a")
 
 
+def test_options_that_cannot_be_right(made: Model) -> None:
+    for options, kind, said in (
+        ({"bean": 4}, UsageError, "unknown decoding option 'bean'; did you mean 'beam'.* Known: banned_tokens, "),
+        ({"num_beams": 4}, UsageError, "unknown decoding option 'num_beams'; did you mean 'beam'"),
+        ({"max_length": 4}, UsageError, "unknown decoding option 'max_length'; did you mean 'max_new_tokens'"),
+        ({"early_stopping": True}, UsageError, "did you mean 'until'"),
+        ({"beam": 0}, RecipeError, "`decoding.beam` must be at least 1: got 0"),
+        ({"beam": "4"}, RecipeError, "decoding.beam must be an integer: got '4'"),
+        ({"beam": 2.5}, RecipeError, "decoding.beam must be an integer: got 2.5"),
+        ({"beam": None}, RecipeError, "decoding.beam must be an integer: got null"),
+        ({"n_best": 3}, RecipeError, "`decoding.n_best` must not exceed `beam`: got 3 and 2"),
+        ({"n_best": 2, "beam": 1}, RecipeError, "`decoding.n_best` must not exceed `beam`: got 2 and 1"),
+        ({"n_best": 0}, RecipeError, "`decoding.n_best` must be at least 1: got 0"),
+        ({"max_new_tokens": 0}, RecipeError, "`decoding.max_new_tokens` must be at least 1: got 0"),
+        ({"max_new_tokens": "x"}, RecipeError, "decoding.max_new_tokens must be an integer or null"),
+        ({"length_penalty": math.nan}, RecipeError, "decoding.length_penalty must be a finite number: got nan"),
+        ({"batch_tokens": 0}, RecipeError, "`decoding.batch_tokens` must be at least 1: got 0"),
+    ):
+        fails(kind, said, made.translate, "a", **options)
+
+
 # Looking ------------------------------------------------------------------------------------------------------------
 
 
-def test_a11_a_record_of_every_layer_and_head(tokenizer: Tokenizer) -> None:
+def test_a11_a_record_of_every_layer_and_head_names_its_mask(tokenizer: Tokenizer) -> None:
     record = make(tokenizer, n_layers=2, n_decoder_layers=3).attend(SENTENCES[0], "O gato dorme.")
     source, target = len(record.source_tokens), len(record.tokens)
     assert record.source_tokens[-1] == "</s>" and record.tokens[0] == "<s>" and record.output_tokens[-1] == "</s>"
@@ -436,33 +437,14 @@ def test_a11_a_record_of_every_layer_and_head(tokenizer: Tokenizer) -> None:
                 if kind == "decoder":
                     assert not np.triu(weights, 1).any()
     assert record.title == f"{SENTENCES[0]} → O gato dorme."
-
-
-@pytest.mark.parametrize(
-    ("architecture", "mask", "name"),
-    [
+    for architecture, mask, name in (
         ("encoder-decoder", None, "bidirectional"),
         ("encoder-decoder", MaskConfig("window", left=2), "window of 2 before and all after"),
         ("encoder-decoder", MaskConfig("lookahead", ahead=1), "causal with 1 token ahead"),
         ("encoder-decoder", MaskConfig("prefix", length=3), "prefix of 3 tokens, then causal"),
         ("decoder", None, "causal"),
         ("decoder", MaskConfig("window", left=2, layers=(1,)), "causal, window of 2 before in layer 1; else causal"),
-    ],
-)
-def test_a_record_names_its_mask(tokenizer: Tokenizer, architecture: str, mask: MaskConfig | None, name: str) -> None:
-    record = make(tokenizer, n_layers=2, architecture=architecture, mask=mask).attend(SENTENCES[0])
-    assert record.masks["decoder" if architecture == "decoder" else "encoder"] == name
-    assert "causal" in record.masks["decoder"]
-
-
-def test_a_record_of_strange_texts(made: Model) -> None:
-    for blank in ("", " ", "\n"):
-        fails(UsageError, "give a text to look at: got an empty one", made.attend, blank)
-    for text in ("\x07", "😀", "<s> </s>", "a" * 500):
-        record = made.attend(text, "")
-        assert record.tokens == ["<s>"] and record.weights(0, 0, "cross").shape == (1, len(record.source_tokens))
-    fails(TokenizerError, "lone surrogate", made.attend, "\ud800")
-    # Without a target it looks at its own translation
-    own = made.attend(SENTENCES[0])
-    given = made.attend(SENTENCES[0], made.translate(SENTENCES[0]))
-    assert own.tokens == given.tokens and np.array_equal(own.weights(0, 0), given.weights(0, 0))
+    ):
+        record = make(tokenizer, n_layers=2, architecture=architecture, mask=mask).attend(SENTENCES[0])
+        assert record.masks["decoder" if architecture == "decoder" else "encoder"] == name
+        assert "causal" in record.masks["decoder"]

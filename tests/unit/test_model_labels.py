@@ -30,7 +30,7 @@ def test_the_committed_table_has_the_promised_parts_and_recipes_no_warning(tmp_p
 # Entities ---------------------------------------------------------------------------------------------------------
 
 
-def test_both_corpora_have_one_set_of_names_and_what_may_lack_a_tag_is_in_doubt() -> None:
+def test_both_corpora_have_one_set_of_names_doubts_two_tags_of_a_contraction_and_marks() -> None:
     lener = "Ana B-PESSOA\nSilva I-PESSOA\n, O\n\nLei B-LEGISLACAO\n9.099 I-LEGISLACAO\n"
     first = labels_of_words.Sentence(("Ana", "Silva", ","), ("B-PER", "I-PER", "O"))
     assert list(labels_of_words.entities(lener.splitlines())) == [
@@ -57,6 +57,9 @@ def test_both_corpora_have_one_set_of_names_and_what_may_lack_a_tag_is_in_doubt(
     )
     assert words == ("Em", "12", "/", "10", "/", "2018", "o", "Min", ".", "Melo")
     assert tags == ("O", "B-TIME", "I-TIME", "I-TIME", "I-TIME", "I-TIME", "O", "O", "O", "B-PER")
+    (sentence,) = labels_of_words.parts_of_speech(TREE.splitlines())
+    expected = "Disse/VERB -/PUNCT lhe/PRON do/ADP+DET livro/NOUN ,/PUNCT lho/PRON deu/VERB ./PUNCT ./PUNCT ./PUNCT"
+    assert " ".join(f"{word}/{tag}" for word, tag in zip(*sentence)) == f"{expected} 2/NUM ,/PUNCT 5/NUM R/SYM $/SYM"
 
 
 # Parts of speech --------------------------------------------------------------------------------------------------
@@ -81,12 +84,6 @@ TREE = """# text = Disse-lhe do livro, lho deu.
 """
 
 
-def test_a_contraction_has_two_tags_and_a_mark_inside_a_word_is_a_mark() -> None:
-    (sentence,) = labels_of_words.parts_of_speech(TREE.splitlines())
-    expected = "Disse/VERB -/PUNCT lhe/PRON do/ADP+DET livro/NOUN ,/PUNCT lho/PRON deu/VERB ./PUNCT ./PUNCT ./PUNCT"
-    assert " ".join(f"{word}/{tag}" for word, tag in zip(*sentence)) == f"{expected} 2/NUM ,/PUNCT 5/NUM R/SYM $/SYM"
-
-
 # Stories ----------------------------------------------------------------------------------------------------------
 
 
@@ -101,13 +98,30 @@ FIRST += ["CAPÍTULO II", *(line(f"Rui{n}") for n in range(30)), "foi."]
 SECOND = ["OUTRO", *(line(f"Eva{n}") for n in range(40)), "foi."]
 
 
-def test_a_book_falls_into_stories_and_a_story_into_chapters() -> None:
+def test_a_book_falls_into_chapters_nothing_held_out_is_in_training_and_bits_are_those_of_the_models() -> None:
     found = stories([*BOOK, *FIRST, *SECOND])
     assert list(found) == ["UM CONTO", "OUTRO"]
     first, second = (list(chapters(found[title])) for title in found)
     assert [len(first), len(second)] == [2, 1]
     assert first[0][0].startswith("Ana0 andava pela rua do Ouvidor, e ninguém sabia dizer para onde ia Ana1 andava")
     assert first[0][-1].endswith("Fim.") and "ÍNDICE" not in " ".join(first[0])
+    table = labels_of_words.draw(sources())
+    files = labels_of_words.labelled_files(sources(), table)
+    for name, sentences in files.items():
+        assert sentences, name
+        if "-train" in name:
+            assert not table.keys() & {sentence.hash for sentence in sentences}
+    assert len(files["entities-test-lener"]) == 10 and len(files["entities-valid"]) == 1000
+    assert files["tags-train-gsd"] == [words(2003)]
+    texts = labels_of_words.story_files(sources(), table)
+    assert [len(texts[f"stories-{part}"]) for part in ("train", "valid", "test")] == [4, 3, 6]
+    held = {text for part in ("valid", "test") for chapter in texts[f"stories-{part}"] for text in chapter}
+    assert not held & {text for chapter in texts["stories-train"] for text in chapter}
+    seen, other = b"o gato dorme " * 50, b"xyzxyzxyzxyz"
+    assert bits(seen[:40], counts(seen, seen[:40]))[4] < 0.3
+    orders = bits(other, counts(seen, other))
+    assert orders[0] > 8 and orders[7] >= orders[0] - 1e-9
+    assert 0.3 < model_bits("micro-world-lm", "a menina abriu a porta.\n\no gato vê a casa.\n".encode()) < 3
 
 
 # Held out ---------------------------------------------------------------------------------------------------------
@@ -127,24 +141,7 @@ def sources() -> labels_of_words.Sources:
     return labels_of_words.Sources(lener, wikiann, tree, [words(2002), words(2003)], texts, [[line("A0"), "novo"]])
 
 
-def test_nothing_held_out_is_in_training() -> None:
-    table = labels_of_words.draw(sources())
-    files = labels_of_words.labelled_files(sources(), table)
-    for name, sentences in files.items():
-        assert sentences, name
-        if "-train" in name:
-            assert not table.keys() & {sentence.hash for sentence in sentences}
-    assert len(files["entities-test-lener"]) == 10 and len(files["entities-valid"]) == 1000
-    assert files["tags-train-gsd"] == [words(2003)]
-    texts = labels_of_words.story_files(sources(), table)
-    assert [len(texts[f"stories-{part}"]) for part in ("train", "valid", "test")] == [4, 3, 6]
-    held = {text for part in ("valid", "test") for chapter in texts[f"stories-{part}"] for text in chapter}
-    assert not held & {text for chapter in texts["stories-train"] for text in chapter}
-
-
-def test_files_of_anyone_are_checked_and_portuguese_of_pairs_comes_once_without_what_is_held_out(
-    tmp_path: Path,
-) -> None:
+def test_files_of_anyone_are_checked_and_portuguese_of_pairs_comes_once_without_what_is_held_out(tmp_path) -> None:
     table = {text_hash("Ana lê o livro."): "test-tags"}
     texts = {
         "a.conll": "ana\tO\nlê\tO\no\tO\nlivro\tO\n\nRui\tO\n",
@@ -188,11 +185,3 @@ def test_the_command_writes_every_file(tmp_path: Path, capsys: pytest.CaptureFix
     assert "Ana\tB-PER\nlê\tO\nlivro0\tO\n\nAna\tB-PER\n" in written["entities-train.conll"]
     assert "do\tADP+DET\ncaderno\tNOUN\n" in written["tags-train-gsd.conll"]
     assert "Olá.\n" in written["stories-train.txt"]
-
-
-def test_the_bits_of_an_n_gram_model_and_of_a_language_model() -> None:
-    seen, other = b"o gato dorme " * 50, b"xyzxyzxyzxyz"
-    assert bits(seen[:40], counts(seen, seen[:40]))[4] < 0.3
-    orders = bits(other, counts(seen, other))
-    assert orders[0] > 8 and orders[7] >= orders[0] - 1e-9
-    assert 0.3 < model_bits("micro-world-lm", "a menina abriu a porta.\n\no gato vê a casa.\n".encode()) < 3

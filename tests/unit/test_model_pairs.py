@@ -15,7 +15,7 @@ import atento
 from atento.config.reading.loading import load_recipe
 
 
-def test_held_out_table_has_the_promised_counts_and_its_texts_are_found_in_any_case() -> None:
+def test_the_held_out_table_has_the_promised_counts_and_a_draw_changes_little_with_the_data() -> None:
     splits = list(read_table().values())
     for split in {quota.split for quota in QUOTAS}:
         parts = [quota for quota in QUOTAS if quota.split == split]
@@ -36,9 +36,6 @@ def test_held_out_table_has_the_promised_counts_and_its_texts_are_found_in_any_c
     assert {package.registry for package in listed} == {"debian", "pypi", "npm"}
     assert all(package.names and package.section and package.licence for package in listed)
     assert len({package.names[0] for package in listed}) == len(listed)
-
-
-def test_a_draw_changes_little_with_the_data_and_spares_what_is_reserved() -> None:
     pairs = [Pair(f"This is sentence {word}a.", f"Esta é a frase {word}a.", "tatoeba") for word in range(3000)]
     pairs = [Pair(p.source.translate(_WORDS), p.target.translate(_WORDS), p.origin) for p in pairs]
     all_drawn, most_drawn = draw(pairs, []), draw(pairs[30:], [])
@@ -152,7 +149,9 @@ def test_training_files_are_cleaned_by_kind(tmp_path: Path, monkeypatch: pytest.
     assert all(str(recipe.init.model).endswith("both-directions") for recipe in directions if recipe.init)
 
 
-def test_a_translator_is_released_in_8_bits_with_its_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_translator_is_released_in_8_bits_with_its_scores_and_both_directions_translate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pairs = ["The cat sleeps.\tO gato dorme.", "The white dog runs.\tO cachorro branco corre."] * 2
     for split in ("test-tatoeba", "test-documentation", "test-interface"):
         (tmp_path / f"{split}.tsv").write_text("".join(f"{pair}\tx\n" for pair in pairs), "utf-8")
@@ -163,17 +162,12 @@ def test_a_translator_is_released_in_8_bits_with_its_scores(tmp_path: Path, monk
     assert "# atento-en-pt" in card and "made with a minute" in card
     assert "| tatoeba | English to Portuguese | 4 | " in card and "Portuguese to English" not in card
     assert atento.load(tmp_path / "atento-en-pt").translate("The white cat sleeps.") == "O gato branco dorme."
-
-
-def test_the_network_of_both_directions_translates(tmp_path: Path) -> None:
     model = atento.load(Path(__file__).parents[2] / "models" / "both-directions")
     texts = ["My sister does not read the book.", "Minha irmã não lê o livro.", "", "😀😀😀"]
     assert model.translate(texts) == ["Minha irmã não lê o livro.", "My sister doesn't read the book.", "", "😀😀😀"]
 
 
-def test_what_is_asked_for_is_gathered_trained_and_released_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_asked_for_is_gathered_trained_and_released_in_order(tmp_path, monkeypatch) -> None:
     paths = [path for path, _ in commands(["atento-pt-tags"], tmp_path, tmp_path)]
     made = [path.relative_to(tmp_path) for path in paths if path.is_relative_to(tmp_path)]
     names = ["pairs/train.tsv", "labels/stories-train.txt", "runs/atento-pt-encoder", "runs/atento-pt-tags"]

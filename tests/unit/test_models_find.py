@@ -46,7 +46,7 @@ def test_a_run_stands_for_its_best_checkpoint_else_its_last(tmp_path: Path) -> N
     assert found.path.name == "step-00000001" and torch.equal(found.weights["w"], WEIGHTS["w"])
 
 
-def test_no_model_or_nothing_of_a_run_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_model_or_nothing_of_a_run_there_and_a_name_under_a_folder_is_a_path(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("x", encoding="utf-8")
     Path("empty").mkdir()
@@ -67,6 +67,19 @@ def test_no_model_or_nothing_of_a_run_there(tmp_path: Path, monkeypatch: pytest.
     (save(tmp_path / "run", 1) / "model.safetensors").write_bytes(b"")
     fails(CheckpointError, r"every checkpoint of the run .*run is damaged", find_model, tmp_path / "run")
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000001"]  # only looked at
+    # A typo in the name of a run never goes to the hub; the message names the run that was meant
+    monkeypatch.setattr("atento.models.model_folder.fetched", lambda *_: pytest.fail("asked the hub"))
+    monkeypatch.chdir(tmp_path)
+    save(Path("runs/en-pt"), 1)
+    for name, said in (
+        ("runs/en_pt", "no model at runs/en_pt: the folder runs has no en_pt; did you mean runs/en-pt?"),
+        ("runs/zzz", "no model at runs/zzz: the folder runs has no zzz"),
+        ("en-tp", "hub name (owner/name); did you mean runs/en-pt?"),
+    ):
+        with pytest.raises(UsageError) as error:
+            find_model(name)
+        assert str(error.value).endswith(said), str(error.value)
+        assert error.value.__cause__ is None
 
 
 OFFLINE = """
@@ -151,9 +164,7 @@ def test_of_a_hub_model_only_what_is_read_is_fetched(tmp_path: Path) -> None:
     assert set(filter_repo_objects(older | bins, allow_patterns=patterns)) == older
 
 
-def test_an_unreachable_hub_is_refused_in_one_sentence_after_one_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_hub_is_refused_in_one_sentence_after_one_connection(tmp_path, monkeypatch) -> None:
     tried: list[object] = []
 
     def unreachable(address: object, timeout: float) -> None:
@@ -172,19 +183,3 @@ def test_an_unreachable_hub_is_refused_in_one_sentence_after_one_connection(
     with pytest.raises(UsageError, match="no local folder") as error:
         find_model("nobody/nothing-at-all")
     assert error.value.__suppress_context__
-
-
-def test_a_name_under_an_existing_folder_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A typo in the name of a run never goes to the hub; the message names the run that was meant."""
-    monkeypatch.setattr("atento.models.model_folder.fetched", lambda *_: pytest.fail("asked the hub"))
-    monkeypatch.chdir(tmp_path)
-    save(Path("runs/en-pt"), 1)
-    for name, said in (
-        ("runs/en_pt", "no model at runs/en_pt: the folder runs has no en_pt; did you mean runs/en-pt?"),
-        ("runs/zzz", "no model at runs/zzz: the folder runs has no zzz"),
-        ("en-tp", "hub name (owner/name); did you mean runs/en-pt?"),
-    ):
-        with pytest.raises(UsageError) as error:
-            find_model(name)
-        assert str(error.value).endswith(said), str(error.value)
-        assert error.value.__cause__ is None

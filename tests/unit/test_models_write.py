@@ -34,7 +34,7 @@ def test_w3_a_model_folder_is_written_whole_with_its_folders(tmp_path: Path) -> 
     fails(CheckpointError, r"2_Normalize does not belong to it", read_model, folder)
 
 
-def test_what_fails_while_writing_leaves_nothing(tmp_path: Path) -> None:
+def test_what_fails_while_writing_leaves_nothing_and_the_card_counts_both_stacks(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     # the name beside the second, while writing, is too long
     for target in (tmp_path / "file" / "model", tmp_path / ("n" * 254)):
@@ -42,9 +42,6 @@ def test_what_fails_while_writing_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(AtentoError, match=r"cannot be written: .* is not made of A-Z a-z 0-9"):
         write_model(tmp_path / "model", CONFIG, WEIGHTS, {"ação.json": b"{}"})
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_the_card_counts_both_stacks() -> None:
     card = model_card(CONFIG, NetworkConfig(d_model=8, n_layers=1, n_decoder_layers=3, vocab_size=9))
     assert "1 + 3 layers" in card and "vocabulary 9" in card
     assert json.loads(json.dumps(CONFIG))["network"]["d_model"] == NetworkConfig(d_model=8).d_model

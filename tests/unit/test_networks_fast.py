@@ -119,7 +119,7 @@ def test_h12_fast_equals_plain(name: str, side: str, strategy: Any) -> None:
         assert a.token_scores == pytest.approx(b.token_scores, abs=1e-10)
 
 
-def test_states_that_part_do_not_write_into_each_other() -> None:
+def test_states_that_part_do_not_write_into_each_other_and_rows_that_stay_are_kept_in_place() -> None:
     """Two ways from one state, stepped in turn, as an exact search does: each sees its own past alone."""
     network = network_of(ENCODER_DECODERS["transformer"])
     ids, real = inputs([4])
@@ -140,48 +140,42 @@ def test_states_that_part_do_not_write_into_each_other() -> None:
             a, one = fast.step(torch.full((width,), 5 + add), one)
             b, other = fast.step(torch.full((width,), 6 + add), other)
         assert torch.allclose(a, expected[5], atol=1e-10) and torch.allclose(b, expected[6], atol=1e-10)
-
-
-@pytest.mark.parametrize("width", [1, 2])
-def test_a_state_may_be_gone_on_from_after_another_went_on_from_it(width: int) -> None:
-    """Also when that one has made the shared memory longer meanwhile."""
-    network = network_of(ENCODER_DECODERS["transformer"])
-    ids, real = inputs([4])
-    fast, every = FastStepFunction(network), torch.arange(width)
-    for length in (2, ROOM):
-        state = fast.begin(ids, real).select(torch.zeros(width, dtype=torch.long))
-        for _ in range(length):
-            _, state = fast.step(torch.full((width,), 5), state)
-        one = state.select(every)
-        expected, one = fast.step(torch.full((width,), 6), one)
-        other = state.select(every)
-        found, other = fast.step(torch.full((width,), 6), other)
-        assert torch.allclose(found, expected, atol=1e-12)
-        fast.step(torch.full((width,), 9), state.select(every))  # and a third, which must not write into the first
-        again, _ = fast.step(torch.full((width,), 7), one)
-        assert torch.allclose(again, fast.step(torch.full((width,), 7), other)[0], atol=1e-12)
-
-
-@pytest.mark.parametrize("width", [1, 3])
-def test_rows_that_stay_are_kept_in_place_as_they_are_selected(width: int) -> None:
-    """Texts leave and others take their places while beams change; the memory is copied once, and then its own."""
-    fast = FastStepFunction(network_of(ENCODER_DECODERS["transformer"]))
-    ids, real = inputs([4, 6, 3, 5, 6])
-    first = fast.begin(ids, real).select(torch.arange(5).repeat_interleave(width))
-    selected, kept, other = (first.select(torch.arange(5 * width)) for _ in range(3))
-    beams, memory = torch.tensor([0, 2, 1][:width]).flip(0) % width, []
-    for token, texts in enumerate([[0, 4, 2, 3], [3, 1, 2], [0, 1, 2], [0, 2], [1]]):
-        rows = (torch.tensor(texts)[:, None] * width + beams).flatten()
-        tokens = torch.full((selected.rows,), 5 + token)
-        expected, selected = fast.step(tokens, selected)
-        found, kept = fast.step(tokens, kept)
-        assert torch.equal(found, expected)
-        selected, kept = selected.select(rows), kept.keep(rows)
-        memory.append(kept.cache.keys[0].data_ptr())
-    assert len(set(memory)) == 1 and memory[0] != first.cache.keys[0].data_ptr()
-    again = fast.begin(ids, real).select(torch.arange(5).repeat_interleave(width))
-    tokens = torch.full((5 * width,), 5)
-    assert torch.equal(fast.step(tokens, other)[0], fast.step(tokens, again)[0])  # its memory was left alone
+    # Also when that one has made the shared memory longer meanwhile
+    for width in (1, 2):
+        network = network_of(ENCODER_DECODERS["transformer"])
+        ids, real = inputs([4])
+        fast, every = FastStepFunction(network), torch.arange(width)
+        for length in (2, ROOM):
+            state = fast.begin(ids, real).select(torch.zeros(width, dtype=torch.long))
+            for _ in range(length):
+                _, state = fast.step(torch.full((width,), 5), state)
+            one = state.select(every)
+            expected, one = fast.step(torch.full((width,), 6), one)
+            other = state.select(every)
+            found, other = fast.step(torch.full((width,), 6), other)
+            assert torch.allclose(found, expected, atol=1e-12)
+            fast.step(torch.full((width,), 9), state.select(every))  # and a third, which must not write into the first
+            again, _ = fast.step(torch.full((width,), 7), one)
+            assert torch.allclose(again, fast.step(torch.full((width,), 7), other)[0], atol=1e-12)
+    # Texts leave and others take their places while beams change; the memory is copied once, and then its own
+    for width in (1, 3):
+        fast = FastStepFunction(network_of(ENCODER_DECODERS["transformer"]))
+        ids, real = inputs([4, 6, 3, 5, 6])
+        first = fast.begin(ids, real).select(torch.arange(5).repeat_interleave(width))
+        selected, kept, other = (first.select(torch.arange(5 * width)) for _ in range(3))
+        beams, memory = torch.tensor([0, 2, 1][:width]).flip(0) % width, []
+        for token, texts in enumerate([[0, 4, 2, 3], [3, 1, 2], [0, 1, 2], [0, 2], [1]]):
+            rows = (torch.tensor(texts)[:, None] * width + beams).flatten()
+            tokens = torch.full((selected.rows,), 5 + token)
+            expected, selected = fast.step(tokens, selected)
+            found, kept = fast.step(tokens, kept)
+            assert torch.equal(found, expected)
+            selected, kept = selected.select(rows), kept.keep(rows)
+            memory.append(kept.cache.keys[0].data_ptr())
+        assert len(set(memory)) == 1 and memory[0] != first.cache.keys[0].data_ptr()
+        again = fast.begin(ids, real).select(torch.arange(5).repeat_interleave(width))
+        tokens = torch.full((5 * width,), 5)
+        assert torch.equal(fast.step(tokens, other)[0], fast.step(tokens, again)[0])  # its memory was left alone
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
@@ -279,7 +273,9 @@ def features(monkeypatch: pytest.MonkeyPatch, **changes: bool) -> None:
 
 
 @pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
-def test_one_row_is_multiplied_by_a_large_weight_as_it_is(activation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_row_is_multiplied_by_a_large_weight_as_it_is_and_a_small_one_held_transposed(
+    activation: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With AMX, where something else holds the weight: then a layer has no second plain copy."""
     features(monkeypatch, amx=True)
     torch.manual_seed(2)
@@ -293,11 +289,7 @@ def test_one_row_is_multiplied_by_a_large_weight_as_it_is(activation: Any, monke
     assert torch.equal(held(x), packed(x)) and torch.equal(held.plus(x, other), packed.plus(x, other))
     features(monkeypatch, amx=False)
     assert OneDnnLinear(weight, bias, is_held=True).of_one_row is None
-
-
-@pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
-def test_a_small_weight_is_held_transposed_for_mkl(activation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With AMX, up to 512 x 512: the same products as oneDNN's, the weight in memory once and given back as it was."""
+    # With AMX, up to 512 x 512: the same products as oneDNN's, the weight in memory once and given back as it was
     torch.manual_seed(2)
     weight, bias, x, other = torch.randn(96, 192), torch.randn(96), torch.randn(3, 192), torch.randn(3, 96)
     features(monkeypatch, amx=True)
@@ -316,9 +308,7 @@ def test_a_small_weight_is_held_transposed_for_mkl(activation: Any, monkeypatch:
 @pytest.mark.skipif(not packed_linear.has_int8_products(), reason="sums of 8-bit products overflow here")
 @pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
 @pytest.mark.parametrize(("shape", "many"), [((512, 512), 32), ((8192, 32), 4)])
-def test_many_rows_of_8_bits_have_a_product_of_their_own(
-    shape: tuple[int, int], many: int, activation: packed_linear.Activation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_rows_of_8_bits_have_a_product_of_their_own(shape, many, activation, monkeypatch) -> None:
     """With AMX: of the same integers and the same scales, made when so many rows first come."""
     features(monkeypatch, amx=True)
     torch.manual_seed(2)

@@ -79,31 +79,14 @@ def test_h12_fixed_shapes_write_what_the_plain_steps_write(name: str, strategy: 
             assert a.token_scores == pytest.approx(b.token_scores, abs=1e-10)
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_h12_a_recorded_step_can_be_replayed_with_other_numbers(name: str) -> None:
-    network = network_of(ALL[name])
-    ids, real = inputs([5, 1], "left" if name in DECODERS else "right")
-    step_function = Replayed(network)
-    given = {"max_new_tokens": 6, "token_mask": real, "eos_id": ()}
-    found = [generate(one, ids, Beam(2), **given)[0][0].ids for one in (network, step_function)]  # type: ignore[arg-type]
-    assert found[0] == found[1] and step_function.recorded == 1
-
-
-def test_rows_leave_only_when_half_the_batch_is_empty_and_room_grows() -> None:
-    """16 outputs of which one ends at each step, and one that outgrows its room: few memories, few graphs."""
-    network = network_of(NetworkConfig(**SIZES | {"max_len": 256}, positions=PositionConfig("rotary")))
-    ids, real = inputs([5] * 16)
-    lengths = [*range(3, 18), 2 * ROOM + 5]
-    endless = {"eos_id": ()}  # nothing ends by itself
-    plain = generate(network, ids, Greedy(), max_new_tokens=lengths, token_mask=real, **endless)  # type: ignore[arg-type]
-    step_function = Replayed(network)
-    fixed = generate(step_function, ids, Greedy(), max_new_tokens=lengths, token_mask=real, **endless)  # type: ignore[arg-type]
-    assert [row[0].ids for row in fixed] == [row[0].ids for row in plain]
-    assert [len(row[0].ids) for row in fixed] == lengths
-    assert step_function.recorded <= 7  # 16, 8, 4, 2, 1 places, and twice more room
-
-
-def test_a_prefix_is_read_before_the_first_choice() -> None:
+def test_h12_a_recorded_step_is_replayed_with_other_numbers_a_prefix_read_first_and_an_old_state_refused() -> None:
+    for name in ALL:
+        network = network_of(ALL[name])
+        ids, real = inputs([5, 1], "left" if name in DECODERS else "right")
+        step_function = Replayed(network)
+        given = {"max_new_tokens": 6, "token_mask": real, "eos_id": ()}
+        found = [generate(one, ids, Beam(2), **given)[0][0].ids for one in (network, step_function)]  # type: ignore[arg-type]
+        assert found[0] == found[1] and step_function.recorded == 1
     network = network_of(ENCODER_DECODERS["t5"])
     ids, real = inputs([5, 9, 2])
     prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
@@ -111,9 +94,6 @@ def test_a_prefix_is_read_before_the_first_choice() -> None:
         given = {"max_new_tokens": 9, "token_mask": real, "prefix_ids": prefix}
         found = [generate(one, ids, strategy, **given) for one in (network, GraphStepFunction(network))]  # type: ignore[arg-type]
         assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
-
-
-def test_a_state_that_is_not_the_newest_is_refused() -> None:
     network = network_of(ENCODER_DECODERS["transformer"])
     ids, real = inputs([4])
     step_function = GraphStepFunction(network)
@@ -128,6 +108,20 @@ def test_a_state_that_is_not_the_newest_is_refused() -> None:
     fails(CapabilityError, "not the newest", step_function.step, start, other)
     with pytest.raises(CapabilityError, match="float32 and bfloat16"):
         GraphStepFunction(network_of(ENCODER_DECODERS["transformer"]), "int8")
+
+
+def test_rows_leave_only_when_half_the_batch_is_empty_and_room_grows() -> None:
+    """16 outputs of which one ends at each step, and one that outgrows its room: few memories, few graphs."""
+    network = network_of(NetworkConfig(**SIZES | {"max_len": 256}, positions=PositionConfig("rotary")))
+    ids, real = inputs([5] * 16)
+    lengths = [*range(3, 18), 2 * ROOM + 5]
+    endless = {"eos_id": ()}  # nothing ends by itself
+    plain = generate(network, ids, Greedy(), max_new_tokens=lengths, token_mask=real, **endless)  # type: ignore[arg-type]
+    step_function = Replayed(network)
+    fixed = generate(step_function, ids, Greedy(), max_new_tokens=lengths, token_mask=real, **endless)  # type: ignore[arg-type]
+    assert [row[0].ids for row in fixed] == [row[0].ids for row in plain]
+    assert [len(row[0].ids) for row in fixed] == lengths
+    assert step_function.recorded <= 7  # 16, 8, 4, 2, 1 places, and twice more room
 
 
 @pytest.mark.gpu

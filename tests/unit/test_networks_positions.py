@@ -168,12 +168,18 @@ def seen_weights(positions: tuple[PositionConfig, ...]) -> dict[tuple[str, int],
     return seen_of(network)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "disentangled"])
-def test_b7_a_scheme_of_the_second_layer_leaves_the_first(kind: Any) -> None:
-    none, one = seen_weights(()), seen_weights((P(kind, layers=(1,)),))
-    for stack in ("encoder", "decoder"):
-        torch.testing.assert_close(one[stack, 0], none[stack, 0], rtol=0, atol=1e-7)
-        assert float((one[stack, 1] - none[stack, 1]).abs().max()) > 1e-3
+def test_b7_b9_a_scheme_of_the_second_layer_leaves_the_first_and_relative_ones_have_no_end() -> None:
+    for kind in (*KINDS, "disentangled"):
+        none, one = seen_weights(()), seen_weights((P(kind, layers=(1,)),))
+        for stack in ("encoder", "decoder"):
+            torch.testing.assert_close(one[stack, 0], none[stack, 0], rtol=0, atol=1e-7)
+            assert float((one[stack, 1] - none[stack, 1]).abs().max()) > 1e-3
+    # Under a window, a token far enough from both ends is as in the shorter text around it
+    for name in NONE | RELATIVE:
+        network = make(SCHEMES[name])
+        long = torch.randint(1, 13, (1, 60), generator=torch.Generator().manual_seed(0))
+        whole, part = (encoded(network, ids, mask=window(2, 2)) for ids in (long, long[:, 20:40]))
+        torch.testing.assert_close(part[:, 4:-4], whole[:, 24:36], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("gate", [False, True])
@@ -227,7 +233,7 @@ def test_b2_schemes_are_stored_under_names_of_their_own_and_tables_have_an_end()
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_b2_b7_everything_that_can_learn_gets_a_gradient_and_bfloat16_stays_within_its_rounding(name: str) -> None:
+def test_a13_b2_b7_b8_all_learns_bfloat16_stays_near_order_counts_shifts_and_packing_do_not(name: str) -> None:
     network = make(SCHEMES[name]).train()
     network(SOURCE, TARGET, source_token_mask=REAL).logits.log_softmax(-1)[..., 3].sum().backward()
     for key, parameter in network.named_parameters():
@@ -239,17 +245,7 @@ def test_b2_b7_everything_that_can_learn_gets_a_gradient_and_bfloat16_stays_with
     short = network.to(torch.bfloat16)(SOURCE, TARGET, source_token_mask=REAL).hidden
     assert short.dtype == torch.bfloat16
     torch.testing.assert_close(short.float(), exact, rtol=0, atol=0.1)
-
-
-# Order --------------------------------------------------------------------------------------------------------------
-
-TEXT = torch.tensor([[5, 6, 7, 8, 3, 5], [9, 4, 3, 11, 12, 1]])
-PERMUTED = torch.tensor([3, 0, 5, 1, 4, 2])
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_a13_b8_order_counts_a_shift_changes_absolute_positions_alone_and_packed_texts_are_as_alone(name: str) -> None:
-    """The same text further on, or behind padding: relative schemes give the same output, absolute ones another."""
+    # The same text further on, or behind padding: relative schemes give the same output, absolute ones another
     network, counted = make(SCHEMES[name]), torch.arange(6).expand(2, -1)
     out = encoded(network, TEXT)
     torch.testing.assert_close(encoded(network, TEXT, counted), out, rtol=0, atol=1e-12)
@@ -270,13 +266,10 @@ def test_a13_b8_order_counts_a_shift_changes_absolute_positions_alone_and_packed
     assert float((moved - out).abs().max()) > 1e-2
 
 
-@pytest.mark.parametrize("name", NONE | RELATIVE)
-def test_b9_relative_schemes_read_texts_longer_than_any_table(name: str) -> None:
-    """Under a window, a token far enough from both ends is as in the shorter text around it."""
-    network = make(SCHEMES[name])
-    long = torch.randint(1, 13, (1, 60), generator=torch.Generator().manual_seed(0))
-    whole, part = (encoded(network, ids, mask=window(2, 2)) for ids in (long, long[:, 20:40]))
-    torch.testing.assert_close(part[:, 4:-4], whole[:, 24:36], rtol=0, atol=1e-5)
+# Order --------------------------------------------------------------------------------------------------------------
+
+TEXT = torch.tensor([[5, 6, 7, 8, 3, 5], [9, 4, 3, 11, 12, 1]])
+PERMUTED = torch.tensor([3, 0, 5, 1, 4, 2])
 
 
 # Storage ------------------------------------------------------------------------------------------------------------
@@ -369,24 +362,23 @@ T5 = P("t5", layers=(0, 1), heads=(0,), gate=True, shared=False)
 WRITTEN["[learned, {kind: t5, layers: [0, 1], heads: 0, gate: true, shared: false}]"] = (P("learned"), T5)
 
 
-@pytest.mark.parametrize("written", WRITTEN)
-def test_a_recipe_names_a_scheme_or_lists_several(written: str, tmp_path: Path) -> None:
+def test_a_recipe_names_a_scheme_or_lists_several_and_a_wrong_one_with_place_and_rule(tmp_path: Path) -> None:
     """Read, written whole and read again; over a preset too, and from the command line."""
-    path = tmp_path / "my.yaml"
-    path.write_text(RECIPE + written + "\n", encoding="utf-8")
-    loaded = load_recipe(path, environment={})
-    assert loaded.recipe.network.positions == WRITTEN[written]
-    (tmp_path / "whole.yaml").write_text(dump_recipe(loaded.recipe), encoding="utf-8")
-    assert load_recipe(tmp_path / "whole.yaml", environment={}).recipe.network == loaded.recipe.network
-    path.write_text(RECIPE.replace("network:", "network:\n  preset: transformer-tiny") + written, encoding="utf-8")
-    assert load_recipe(path, environment={}).recipe.network == preset("transformer-tiny", positions=WRITTEN[written])
-    path.write_text(RECIPE + "sinusoidal", encoding="utf-8")
-    again = load_recipe(path, [f"network.positions={written}"], environment={})
-    assert again.recipe.network.positions == WRITTEN[written]
-    build_network(replace(loaded.recipe.network, d_model=16, n_heads=2, vocab_size=13))
-
-
-def test_a_recipe_with_a_wrong_scheme_names_place_and_rule(tmp_path: Path) -> None:
+    for written in WRITTEN:
+        path = tmp_path / "my.yaml"
+        path.write_text(RECIPE + written + "\n", encoding="utf-8")
+        loaded = load_recipe(path, environment={})
+        assert loaded.recipe.network.positions == WRITTEN[written]
+        (tmp_path / "whole.yaml").write_text(dump_recipe(loaded.recipe), encoding="utf-8")
+        assert load_recipe(tmp_path / "whole.yaml", environment={}).recipe.network == loaded.recipe.network
+        path.write_text(RECIPE.replace("network:", "network:\n  preset: transformer-tiny") + written, encoding="utf-8")
+        assert load_recipe(path, environment={}).recipe.network == preset(
+            "transformer-tiny", positions=WRITTEN[written]
+        )
+        path.write_text(RECIPE + "sinusoidal", encoding="utf-8")
+        again = load_recipe(path, [f"network.positions={written}"], environment={})
+        assert again.recipe.network.positions == WRITTEN[written]
+        build_network(replace(loaded.recipe.network, d_model=16, n_heads=2, vocab_size=13))
     for written, message in (
         ("rotari", r"my.yaml:4:14: network.positions.kind must be one of .*: got 'rotari'; did you mean 'rotary'\?"),
         ("[rotary, alib]", r"my.yaml:4:23: network.positions.1.kind must be one of .*; did you mean 'alibi'\?"),

@@ -1,7 +1,5 @@
 """Layers that share their weights, embeddings narrower than the layers, and heads with a dense layer of their own."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -49,7 +47,7 @@ def test_shared_layers_are_one_block_run_again_whose_gradient_is_the_sum() -> No
     torch.testing.assert_close(network.get_parameter(f"stack.blocks.0.{name}").grad, total, rtol=1e-4, atol=1e-5)
 
 
-def test_each_layer_is_observed_under_its_number_saved_and_loaded(tmp_path: Path) -> None:
+def test_each_layer_is_observed_under_its_number_saved_and_loaded_and_a_head_has_its_own_activation(tmp_path) -> None:
     network = albert()
     with torch.no_grad(), observe(network) as recorded:
         network(IDS)
@@ -60,9 +58,6 @@ def test_each_layer_is_observed_under_its_number_saved_and_loaded(tmp_path: Path
     again = load_model(folder, "cpu", "float32").network
     with torch.no_grad():
         assert torch.equal(again(IDS).logits, network(IDS).logits)
-
-
-def test_the_dense_layer_of_a_head_has_its_own_activation() -> None:
     for activation, function in ((None, torch.tanh), ("relu", torch.relu)):
         head = HeadConfig("classification", ("a", "b"), pooling="first", hidden=True, activation=activation)
         network = albert(heads=(head,))

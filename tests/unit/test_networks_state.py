@@ -49,42 +49,19 @@ def test_h12_cached_equals_uncached_however_the_target_is_cut(cuts: list[int], n
     torch.testing.assert_close(torch.cat(parts, 1), uncached(network, SOURCE, real, TARGET), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("padded", [False, True])
-def test_h12_the_step_function_equals_uncached(padded: bool) -> None:
-    network, real = make(), REAL if padded else None
-    step_function = PlainStepFunction(network)
-    for role in ("start_id", "eos_id", "pad_id"):
-        assert getattr(step_function, role) == getattr(CONFIG, role)
-    expected = uncached(network, SOURCE, real, TARGET)
-    state = step_function.begin(SOURCE, real)
-    out, state = step_function.step(TARGET[:, :3], state)  # a prefix
-    torch.testing.assert_close(out.double(), expected[:, 2], rtol=0, atol=1e-12)
-    for t in range(3, 6):
-        out, state = step_function.step(TARGET[:, t], state)
-        torch.testing.assert_close(out.double(), expected[:, t], rtol=0, atol=1e-12)
-
-
-@settings(max_examples=20)
-@given(rows=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), min_size=5, max_size=5), padded=st.booleans())
-def test_h12_rows_may_leave_repeat_and_change_places(rows: list[list[int]], padded: bool) -> None:
-    """What a beam does: after each step some rows are chosen again, some twice, some never."""
-    network, real = make(), REAL if padded else None
-    step_function = PlainStepFunction(network)
-    state = step_function.begin(SOURCE, real)
-    origin = torch.arange(3)  # which sentence each row is of
-    history = TARGET[:, :1]
-    for step, chosen in enumerate(rows):
-        out, state = step_function.step(history[:, -1], state)
-        masks = None if real is None else real[origin]
-        expected = uncached(network, SOURCE[origin], masks, history)[:, -1]
-        torch.testing.assert_close(out.double(), expected, rtol=0, atol=1e-12)
-        pick = torch.tensor([place % len(origin) for place in chosen])
-        state, origin, history = state.select(pick), origin[pick], history[pick]
-        new = (TARGET[origin, step + 1] + torch.arange(len(pick)) % 2) % 13  # two copies of a row go different ways
-        history = torch.cat([history, new[:, None]], dim=1)
-
-
-def test_a9_selecting_leaves_the_old_state_and_keys_of_the_source_are_made_once() -> None:
+def test_a9_h12_the_step_function_equals_uncached_and_selecting_leaves_the_old_state() -> None:
+    for padded in (False, True):
+        network, real = make(), REAL if padded else None
+        step_function = PlainStepFunction(network)
+        for role in ("start_id", "eos_id", "pad_id"):
+            assert getattr(step_function, role) == getattr(CONFIG, role)
+        expected = uncached(network, SOURCE, real, TARGET)
+        state = step_function.begin(SOURCE, real)
+        out, state = step_function.step(TARGET[:, :3], state)  # a prefix
+        torch.testing.assert_close(out.double(), expected[:, 2], rtol=0, atol=1e-12)
+        for t in range(3, 6):
+            out, state = step_function.step(TARGET[:, t], state)
+            torch.testing.assert_close(out.double(), expected[:, t], rtol=0, atol=1e-12)
     network = make()
     step_function = PlainStepFunction(network)
     state = step_function.begin(SOURCE, REAL)
@@ -108,23 +85,42 @@ def test_a9_selecting_leaves_the_old_state_and_keys_of_the_source_are_made_once(
         assert out.dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)
 
 
-@pytest.mark.parametrize("mask", [causal(), window(2, 0), prefix(1), causal() & window(1, 1)], ids=repr)
-def test_any_mask_that_does_not_look_ahead_may_be_cached(mask: Mask) -> None:
-    network = make()
-    whole = network(SOURCE, TARGET, mask=mask, source_token_mask=REAL).logits
-    state = network.begin()
-    for t in range(6):
-        step = network(SOURCE if t == 0 else None, TARGET[:, t : t + 1], mask=mask, source_token_mask=REAL, state=state)
-        torch.testing.assert_close(step.logits[:, 0], whole[:, t], rtol=0, atol=1e-12)
+@settings(max_examples=20)
+@given(rows=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), min_size=5, max_size=5), padded=st.booleans())
+def test_h12_rows_may_leave_repeat_and_change_places(rows: list[list[int]], padded: bool) -> None:
+    """What a beam does: after each step some rows are chosen again, some twice, some never."""
+    network, real = make(), REAL if padded else None
+    step_function = PlainStepFunction(network)
+    state = step_function.begin(SOURCE, real)
+    origin = torch.arange(3)  # which sentence each row is of
+    history = TARGET[:, :1]
+    for step, chosen in enumerate(rows):
+        out, state = step_function.step(history[:, -1], state)
+        masks = None if real is None else real[origin]
+        expected = uncached(network, SOURCE[origin], masks, history)[:, -1]
+        torch.testing.assert_close(out.double(), expected, rtol=0, atol=1e-12)
+        pick = torch.tensor([place % len(origin) for place in chosen])
+        state, origin, history = state.select(pick), origin[pick], history[pick]
+        new = (TARGET[origin, step + 1] + torch.arange(len(pick)) % 2) % 13  # two copies of a row go different ways
+        history = torch.cat([history, new[:, None]], dim=1)
+
+
+def test_any_mask_that_does_not_look_ahead_may_be_cached_and_no_other() -> None:
+    for mask in (causal(), window(2, 0), prefix(1), causal() & window(1, 1)):
+        network = make()
+        whole = network(SOURCE, TARGET, mask=mask, source_token_mask=REAL).logits
+        state = network.begin()
+        for t in range(6):
+            step = network(
+                SOURCE if t == 0 else None, TARGET[:, t : t + 1], mask=mask, source_token_mask=REAL, state=state
+            )
+            torch.testing.assert_close(step.logits[:, 0], whole[:, t], rtol=0, atol=1e-12)
+    # A matrix without being printed
+    for mask in (*LOOKING, torch.ones(6, 6).tril().bool()):
+        network, said = make(), "Mask" if isinstance(mask, Mask) else r"a matrix of shape \(6, 6\) with a decode state"
+        with pytest.raises(CapabilityError, match=f"a mask that looks ahead cannot be cached: got {said}"):
+            network(SOURCE, TARGET, mask=mask, state=network.begin())
+        network(SOURCE, TARGET, mask=mask)  # without a state it is a mask like any other
 
 
 LOOKING = [bidirectional(), lookahead(1), prefix(2), padding(torch.tensor([6, 6, 6]))]
-
-
-@pytest.mark.parametrize("mask", [*LOOKING, torch.ones(6, 6).tril().bool()], ids=repr)
-def test_a_mask_that_looks_ahead_is_refused_with_a_state(mask: Mask | Tensor) -> None:
-    """A matrix without being printed."""
-    network, said = make(), "Mask" if isinstance(mask, Mask) else r"a matrix of shape \(6, 6\) with a decode state"
-    with pytest.raises(CapabilityError, match=f"a mask that looks ahead cannot be cached: got {said}"):
-        network(SOURCE, TARGET, mask=mask, state=network.begin())
-    network(SOURCE, TARGET, mask=mask)  # without a state it is a mask like any other

@@ -56,12 +56,24 @@ def influence(network: EncoderDecoder, kind: str, mask: Mask | None = None, leng
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a6_a7_every_token_moves_every_other_of_an_encoder_and_none_earlier_of_a_decoder(norm: str) -> None:
+def test_a6_a7_c1_tokens_move_what_they_should_and_a_pre_norm_stack_alone_ends_with_a_norm(norm: str) -> None:
     """Lemma 11.1: ∂h_i/∂x_j ≠ 0 for all i, j."""
     assert bool((influence(make(norm=norm), "encoder") > 1e-8).all())
     # ∂h_i/∂x_j = 0 exactly for j > i, and not 0 for j ≤ i
     moved = influence(make(norm=norm), "decoder")
     assert bool((moved.triu(1) == 0).all()) and bool((moved[torch.ones(4, 4).tril().bool()] > 1e-8).all())
+    network = make(norm=norm)
+    names = {name for name, _ in network.named_parameters()}
+    assert ("encoder.norm.weight" in names) == ("decoder.norm.weight" in names) == (norm == "pre")
+    with torch.no_grad():  # whatever the stream grew to, what leaves a stack has been normalised last
+        for stack in (network.encoder, network.decoder):
+            last = stack.norm if stack.norm is not None else stack.blocks[-1].feed_forward_residual.norm
+            last.weight.fill_(1.0)
+            last.bias.zero_()
+    hidden = network(SOURCE, TARGET).hidden
+    for out in (hidden, network.encode(SOURCE)):
+        torch.testing.assert_close(out.mean(-1), torch.zeros(out.shape[:2]).double(), rtol=0, atol=1e-10)
+        torch.testing.assert_close(out.var(-1, unbiased=False), torch.ones(out.shape[:2]).double(), rtol=0, atol=1e-3)
 
 
 SELF_OR_4 = predicate(lambda b, h, q, k: (k == q) | (k == 3), "self or 4")
@@ -75,7 +87,7 @@ def test_a16_the_jacobian_is_the_declared_mask(kind: str, mask: Mask) -> None:
     assert torch.equal(moved > 1e-10, mask.dense(4)[0, 0]) and bool((moved[~mask.dense(4)[0, 0]] == 0).all())
 
 
-def test_a18_one_network_reads_either_way_by_its_mask_joined_with_the_padding() -> None:
+def test_a9_a18_one_network_reads_either_way_by_its_mask_and_nothing_in_the_padding_changes_it() -> None:
     """A mask given per call equals the family's own bit for bit, as a Mask, a tensor, or a list of one a layer."""
     network = make(torch.float32)
     both = network.encode(SOURCE, source_token_mask=REAL)
@@ -94,49 +106,7 @@ def test_a18_one_network_reads_either_way_by_its_mask_joined_with_the_padding() 
             network.encode(SOURCE, mask=mask, source_token_mask=REAL)
         allowed = mask.dense(5) if isinstance(mask, Mask) else mask
         assert torch.equal(seen["encoder", 0] > 0, (allowed & padding(REAL).dense(5)).expand(2, 2, 5, 5))
-
-
-@pytest.mark.parametrize("normed", [False, True])
-def test_a8_multi_head_equals_separate_heads_and_concat(normed: bool) -> None:
-    """Also with norms of queries and keys, and where the text is read as the source of cross-attention."""
-    torch.manual_seed(0)
-    norms = [RMSNorm(5, eps=1e-6) if normed else None for _ in range(2)]
-    part = MultiHeadAttention(12, 4, n_kv_heads=2, d_head=5, query_norm=norms[0], key_norm=norms[1]).double()
-    for norm in filter(None, norms):
-        nn.init.uniform_(norm.weight, 0.5, 2.0)
-    x = torch.randn(2, 3, 12, dtype=torch.float64)
-    weights = part.head_weights()
-    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
-    assert shapes == {"query": (4, 12, 5), "key": (2, 12, 5), "value": (2, 12, 5), "output": (4, 5, 12)}
-    biases = [row.view(-1, 5) for row in part.input.bias.split([20, 10, 10])]
-    total = part.output.bias.expand(2, 3, 12)
-    for head in range(4):
-        q = x @ weights["query"][head] + biases[0][head]
-        k, v = (x @ weights[name][head // 2] + biases[at][head // 2] for at, name in ((1, "key"), (2, "value")))
-        if normed:
-            q, k = (F.rms_norm(side, (5,), norm.weight, 1e-6) for side, norm in zip((q, k), norms))
-        total = total + attend(q[:, None], k[:, None], v[:, None], mask=causal())[:, 0] @ weights["output"][head]
-    for found in (part(x, mask=causal()), part(x, x, mask=causal())):
-        torch.testing.assert_close(found[0], total, rtol=0, atol=1e-10)
-
-
-def test_a2_a8_fused_and_per_head_weights_convert_both_ways() -> None:
-    torch.manual_seed(0)
-    one, two = (MultiHeadAttention(12, 4, n_kv_heads=2, d_head=5, bias=False) for _ in range(2))
-    two.load_head_weights(one.head_weights())
-    for name, weight in one.state_dict().items():
-        assert torch.equal(two.state_dict()[name], weight)
-    x = torch.randn(1, 3, 12)
-    assert torch.equal(one(x)[0], two(x)[0])
-    # X·W of `head_weights` is W·x of the stored matrix, transposed
-    part = MultiHeadAttention(6, 2, bias=False)
-    x = torch.randn(6)
-    columns = part.input.weight[:3] @ x
-    torch.testing.assert_close(x @ part.head_weights()["query"][0], columns)
-
-
-def test_a9_nothing_in_the_padding_and_no_decoder_changes_what_is_read() -> None:
-    """Outputs, and exactly zero gradients at padded source positions."""
+    # Outputs, and exactly zero gradients at padded source positions
     network = make()
     noise = torch.where(REAL, SOURCE, torch.full_like(SOURCE, 11))
     expected = logits(network, SOURCE, TARGET, source_token_mask=REAL)
@@ -170,6 +140,42 @@ def test_a9_nothing_in_the_padding_and_no_decoder_changes_what_is_read() -> None
         assert not torch.equal(one.self_attention.keys, other.self_attention.keys)
 
 
+def test_a2_a8_multi_head_equals_separate_heads_and_weights_convert_both_ways() -> None:
+    """Also with norms of queries and keys, and where the text is read as the source of cross-attention."""
+    for normed in (False, True):
+        torch.manual_seed(0)
+        norms = [RMSNorm(5, eps=1e-6) if normed else None for _ in range(2)]
+        part = MultiHeadAttention(12, 4, n_kv_heads=2, d_head=5, query_norm=norms[0], key_norm=norms[1]).double()
+        for norm in filter(None, norms):
+            nn.init.uniform_(norm.weight, 0.5, 2.0)
+        x = torch.randn(2, 3, 12, dtype=torch.float64)
+        weights = part.head_weights()
+        shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+        assert shapes == {"query": (4, 12, 5), "key": (2, 12, 5), "value": (2, 12, 5), "output": (4, 5, 12)}
+        biases = [row.view(-1, 5) for row in part.input.bias.split([20, 10, 10])]
+        total = part.output.bias.expand(2, 3, 12)
+        for head in range(4):
+            q = x @ weights["query"][head] + biases[0][head]
+            k, v = (x @ weights[name][head // 2] + biases[at][head // 2] for at, name in ((1, "key"), (2, "value")))
+            if normed:
+                q, k = (F.rms_norm(side, (5,), norm.weight, 1e-6) for side, norm in zip((q, k), norms))
+            total = total + attend(q[:, None], k[:, None], v[:, None], mask=causal())[:, 0] @ weights["output"][head]
+        for found in (part(x, mask=causal()), part(x, x, mask=causal())):
+            torch.testing.assert_close(found[0], total, rtol=0, atol=1e-10)
+    torch.manual_seed(0)
+    one, two = (MultiHeadAttention(12, 4, n_kv_heads=2, d_head=5, bias=False) for _ in range(2))
+    two.load_head_weights(one.head_weights())
+    for name, weight in one.state_dict().items():
+        assert torch.equal(two.state_dict()[name], weight)
+    x = torch.randn(1, 3, 12)
+    assert torch.equal(one(x)[0], two(x)[0])
+    # X·W of `head_weights` is W·x of the stored matrix, transposed
+    part = MultiHeadAttention(6, 2, bias=False)
+    x = torch.randn(6)
+    columns = part.input.weight[:3] @ x
+    torch.testing.assert_close(x @ part.head_weights()["query"][0], columns)
+
+
 def test_a12_c7_c8_h6_whole_equals_token_by_token_row_by_row_and_from_what_is_encoded() -> None:
     """Matrix form against one forward pass for each prefix."""
     network = make()
@@ -198,7 +204,7 @@ def test_a12_c7_c8_h6_whole_equals_token_by_token_row_by_row_and_from_what_is_en
         assert torch.equal(after[:, :t], before[:, :t]) and not torch.allclose(after[:, t:], before[:, t:])
 
 
-def test_c1_layer_norm_by_hand_and_where_it_stands() -> None:
+def test_c1_c7_layer_norm_by_hand_where_it_stands_and_the_order_of_the_layers() -> None:
     """Population σ and ε; post-norm norm(x + f(x)), pre-norm x + f(norm(x))."""
     x = torch.tensor([[1.0, 2.0, 3.0, 6.0]], dtype=torch.float64)
     f = torch.tensor([[0.5, -1.0, 0.0, 2.0]], dtype=torch.float64)
@@ -218,25 +224,26 @@ def test_c1_layer_norm_by_hand_and_where_it_stands() -> None:
     torch.testing.assert_close(post.after(x, f, None), norm(x + f), rtol=0, atol=1e-12)
     torch.testing.assert_close(pre.before(x), norm(x), rtol=0, atol=1e-12)
     assert torch.equal(pre.after(x, f, None), x + f)
+    # The S3 order, by removing each part's output and seeing which later parts read the change
+    torch.manual_seed(0)
+    block = make_block(replace(CONFIG, norm="pre"), kind="decoder", layer=0, reads_source=True).double()
+    assert isinstance(block, Block) and block.cross_attention is not None
+    calls: list[str] = []
+    for name in ("self_attention", "cross_attention", "feed_forward"):
+        getattr(block, name).register_forward_hook(lambda *_, name=name: calls.append(name))
+    x, memory = torch.randn(1, 3, 8).double(), torch.randn(1, 4, 8).double()
+    out = block(x, mask=causal(), memory=memory)
+    assert calls == ["self_attention", "cross_attention", "feed_forward"]
+    one, two, three = block.self_attention_residual, block.cross_attention_residual, block.feed_forward_residual
+    x = x + block.self_attention(one.norm(x), mask=causal())[0]
+    x = x + block.cross_attention(two.norm(x), memory)[0]
+    x = x + block.feed_forward(three.norm(x))
+    torch.testing.assert_close(out, x, rtol=0, atol=1e-12)
+    encoder_block = make_block(CONFIG, kind="encoder", layer=0)
+    assert encoder_block.cross_attention is None and encoder_block.cross_attention_residual is None
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_c1_a_pre_norm_stack_ends_with_a_norm_and_a_post_norm_one_does_not(norm: str) -> None:
-    network = make(norm=norm)
-    names = {name for name, _ in network.named_parameters()}
-    assert ("encoder.norm.weight" in names) == ("decoder.norm.weight" in names) == (norm == "pre")
-    with torch.no_grad():  # whatever the stream grew to, what leaves a stack has been normalised last
-        for stack in (network.encoder, network.decoder):
-            last = stack.norm if stack.norm is not None else stack.blocks[-1].feed_forward_residual.norm
-            last.weight.fill_(1.0)
-            last.bias.zero_()
-    hidden = network(SOURCE, TARGET).hidden
-    for out in (hidden, network.encode(SOURCE)):
-        torch.testing.assert_close(out.mean(-1), torch.zeros(out.shape[:2]).double(), rtol=0, atol=1e-10)
-        torch.testing.assert_close(out.var(-1, unbiased=False), torch.ones(out.shape[:2]).double(), rtol=0, atol=1e-3)
-
-
-def test_c2_c4_feed_forward_and_embedding_by_their_formulas() -> None:
+def test_c2_c4_c5_feed_forward_embedding_and_output_by_their_formulas() -> None:
     """max(0, x W1 + b1) W2 + b2, or x·Φ(x) in the middle; each position alike."""
     torch.manual_seed(0)
     x = torch.randn(2, 3, 4, dtype=torch.float64)
@@ -258,6 +265,17 @@ def test_c2_c4_feed_forward_and_embedding_by_their_formulas() -> None:
     x, same = placed.embedding(SOURCE), bare.embedding(SOURCE)
     torch.testing.assert_close(placed.source_inputs(x), placed.source_inputs.positions(x))
     assert torch.equal(bare.source_inputs(same), same)
+    for tied in (True, False):
+        network = make(output={"tied": tied})
+        out = network(SOURCE, TARGET)
+        assert isinstance(out, Output) and out.logits is not None and out.logits.shape == (2, 4, 13)
+        torch.testing.assert_close(out.logits.softmax(-1).sum(-1), torch.ones(2, 4).double())
+        torch.testing.assert_close(out.logits, out.hidden @ network.projection.T)
+        assert (network.projection is network.embedding.weight) == tied
+        tables = ("embedding.weight", "heads.vocabulary.output.weight")
+        rest = sum(p.numel() for n, p in network.named_parameters() if n not in tables)
+        assert parameter_count(network) == rest + (1 if tied else 2) * 13 * 8
+        assert network(SOURCE, TARGET, project=False).logits is None
 
 
 @pytest.mark.parametrize("layers", [1, 3])
@@ -269,41 +287,7 @@ def test_c3_shape_in_is_shape_out(layers: int, length: int) -> None:
     assert len(network.encoder.blocks) == layers and len(network.decoder.blocks) == 2
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_c5_output_is_a_distribution_over_the_vocabulary_tied_or_not(tied: bool) -> None:
-    network = make(output={"tied": tied})
-    out = network(SOURCE, TARGET)
-    assert isinstance(out, Output) and out.logits is not None and out.logits.shape == (2, 4, 13)
-    torch.testing.assert_close(out.logits.softmax(-1).sum(-1), torch.ones(2, 4).double())
-    torch.testing.assert_close(out.logits, out.hidden @ network.projection.T)
-    assert (network.projection is network.embedding.weight) == tied
-    tables = ("embedding.weight", "heads.vocabulary.output.weight")
-    rest = sum(p.numel() for n, p in network.named_parameters() if n not in tables)
-    assert parameter_count(network) == rest + (1 if tied else 2) * 13 * 8
-    assert network(SOURCE, TARGET, project=False).logits is None
-
-
-def test_c7_layer_order_is_self_then_cross_then_feed_forward() -> None:
-    """The S3 order, by removing each part's output and seeing which later parts read the change."""
-    torch.manual_seed(0)
-    block = make_block(replace(CONFIG, norm="pre"), kind="decoder", layer=0, reads_source=True).double()
-    assert isinstance(block, Block) and block.cross_attention is not None
-    calls: list[str] = []
-    for name in ("self_attention", "cross_attention", "feed_forward"):
-        getattr(block, name).register_forward_hook(lambda *_, name=name: calls.append(name))
-    x, memory = torch.randn(1, 3, 8).double(), torch.randn(1, 4, 8).double()
-    out = block(x, mask=causal(), memory=memory)
-    assert calls == ["self_attention", "cross_attention", "feed_forward"]
-    one, two, three = block.self_attention_residual, block.cross_attention_residual, block.feed_forward_residual
-    x = x + block.self_attention(one.norm(x), mask=causal())[0]
-    x = x + block.cross_attention(two.norm(x), memory)[0]
-    x = x + block.feed_forward(three.norm(x))
-    torch.testing.assert_close(out, x, rtol=0, atol=1e-12)
-    encoder_block = make_block(CONFIG, kind="encoder", layer=0)
-    assert encoder_block.cross_attention is None and encoder_block.cross_attention_residual is None
-
-
-def test_dropout_depends_on_the_randomness_given_and_only_while_training() -> None:
+def test_dropout_depends_on_the_randomness_given_only_while_training_with_the_rate_of_its_place(monkeypatch) -> None:
     network = make(torch.float32, dropout=0.3, attention={"dropout": 0.2}, feed_forward={"dropout": 0.2})
     sure = logits(network, SOURCE, TARGET)
     assert torch.equal(logits(network, SOURCE, TARGET, random=Randomness(1)), sure)
@@ -311,10 +295,7 @@ def test_dropout_depends_on_the_randomness_given_and_only_while_training() -> No
     places = ((1,), (1,), (2,), (1, 1), (1, 0, 1))
     first, again, *others = (logits(network, SOURCE, TARGET, random=Randomness(*place)) for place in places)
     assert torch.equal(first, again) and not any(torch.equal(first, other) for other in (*others, sure))
-
-
-def test_every_dropout_has_the_rate_of_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inputs and residual connections, feed-forward networks, attention weights: each place of two layers a side."""
+    # Inputs and residual connections, feed-forward networks, attention weights: each place of two layers a side
     rates: list[tuple[str, float]] = []
 
     def noted(name: str, module: ModuleType) -> None:

@@ -141,9 +141,8 @@ def test_a_new_recipe_says_what_the_file_holds(name: str) -> None:
     assert tokenizer_of_columns(loaded.recipe, loaded.folder, train.texts, lambda line: None).notes == ()
 
 
-@pytest.mark.parametrize(
-    ("files", "said"),
-    [
+def test_what_a_file_leaves_open_is_listed() -> None:
+    for files, said in (
         ({"a.csv": _table("avaliação|classe|nota", *_REVIEW_ROWS)}, "'classe' .* the label, 'nota' .* the score"),
         ({"a.tsv": _table("x|y|label", *(f"{row}|{len(row)}" for row in _SENTENCES), sign="\t")}, "column is `text`"),
         ({"a.csv": ""}, "a.csv: (holds no|is empty)"),
@@ -153,20 +152,20 @@ def test_a_new_recipe_says_what_the_file_holds(name: str) -> None:
         ({"a.csv": "id,data\n1,2024-01-02\n2,2024-01-03\n"}, r"no column of texts; its columns are 'id' \(says"),
         ({"a.txt": "um gato\n", "b.txt": "a cat\nanother\n"}, "has 1 lines and"),
         ({"a.tmx": "x"}, "not XML"),
-        ({"a.csv": _table("a,b;c;d", "O filme é bom, e longo, nº {}|Positivo")},
-         "a.csv:2: 3 columns.* comma shows 2 .* line 1 and 3 .* line 2, a semicolon shows 3 .* line 1 and 2 "),
+        (
+            {"a.csv": _table("a,b;c;d", "O filme é bom, e longo, nº {}|Positivo")},
+            "a.csv:2: 3 columns.* comma shows 2 .* line 1 and 3 .* line 2, a semicolon shows 3 .* line 1 and 2 ",
+        ),
         ({"a.csv": _table("id,b;c;d", "{}, bom, e longo|Positivo")}, "a.csv:2: 3 columns, and line 1 has 2; 12 of 13"),
         ({"a.csv": _table("texto", "Bom, e longo; nº {}")}, "a.csv:2: 2 columns, and line 1 has 1; 12 of 13 records"),
         ({"a.csv": _table("texto|rótulo", '"Um "gato" {}"|sim')}, "a.csv:2: .*; 12 of 13 records are bad"),
         ({"a.csv": "Texto;Rótulo\n"}, "a.csv: holds one line alone, .*Texto.* and no record below it"),
         ({"a.jsonl": _lines({"text": "um gato {}", "label": "a"}, {"text": 1, "label": []})}, "a.jsonl:2: .* are bad"),
-    ],
-)  # fmt: skip
-def test_what_a_file_leaves_open_is_listed(files: dict[str, str], said: str) -> None:
-    for name, content in files.items():
-        Path(name).write_text(content, encoding="utf-8")
-    error = refused("recipes", "new", *files, "--out", "r.yaml")
-    assert re.search(said, str(error)) and not Path("r.yaml").exists()
+    ):
+        for name, content in files.items():
+            Path(name).write_text(content, encoding="utf-8")
+        error = refused("recipes", "new", *files, "--out", "r.yaml")
+        assert re.search(said, str(error)) and not Path("r.yaml").exists()
 
 
 def test_a_few_bad_records_are_left_out_labels_named_and_too_few_not_held_out() -> None:

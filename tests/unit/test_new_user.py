@@ -168,9 +168,7 @@ def test_a_line_too_long_is_named_and_skipped(command: str, tmp_path: Path, monk
         assert lines[1] == "" and (lines[2] == "") == (command == "translate") and len(lines) == 4, done
 
 
-def test_a_warning_is_a_line_in_every_command_and_a_picture_needs_its_package(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_warning_is_a_line_in_every_command_and_a_picture_needs_its_package(monkeypatch, tmp_path) -> None:
     """Not Python's two lines with the place in the code, also where nothing is computed."""
 
     def warns(*_: object, **__: object) -> None:
@@ -200,9 +198,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return load(train(RECIPE | {"data": data}, out=folder / "run", threads=1).folder)
 
 
-def test_evaluate_reads_as_in_training_unless_said_otherwise_and_several_references(
-    model: Model, tmp_path: Path
-) -> None:
+def test_evaluate_reads_as_in_training_unless_said_otherwise_and_several_references(model, tmp_path) -> None:
     assert model.config["reading"] == {"delimiter": ";", "encoding": "latin-1", "skip_bad": True}
     (tmp_path / "b.csv").write_bytes("pt;en;note\r\nolá;hello;x\r\nbroken\r\n".encode("latin-1"))
     notes: list[str] = []

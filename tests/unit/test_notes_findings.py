@@ -15,10 +15,8 @@ from atento_lab.notes.drawing import arrow, colour, heat, labelled, links, shade
 from atento_lab.notes.finding import AtLeast, AtMost, agrees, compare, grid, one_line, plain
 from atento_lab.notes.table import ROWS, run
 
-FIGURES = ["J1", "J2", "J4"]
 
-
-def test_what_agrees_and_values_for_json_for_people_and_as_text():
+def test_what_agrees_values_for_json_for_people_as_text_and_parts_of_a_drawing() -> None:
     for value, expected, within, right in (
         (1.0, 1.0 + 1e-7, 1e-6, True),
         (1.0, 1.0 + 1e-5, 1e-6, False),
@@ -54,6 +52,23 @@ def test_what_agrees_and_values_for_json_for_people_and_as_text():
         ["       x    y", "a   1.00 0.00", "bcd 2.50 -inf"]
     )
     assert shaded([[-1.0, 0.0, 1.0], [0.99, -0.5, 0.3]]) == "··▒▒██\n██░░▓▓"
+    # Names are escaped, negative numbers brown, what is masked grey; text maps need no colour
+    panel = heat([[1.0, -1.0], [float("-inf"), -0.001]], "a <b>", ["<x>", "y"], ["&", "z"])
+    text = "".join(panel.parts)
+    assert "<b>" not in text and "&lt;x&gt;" in text and "&amp;" in text
+    assert text.count("<rect") == 4 and "−∞" in text and ">0.00<" in text and "-0.00" not in text
+    assert panel.width > 2 * 38 and panel.height > 2 * 38
+    assert colour(float("-inf"), 1.0) == palette.ZERO
+    blue, brown = (tuple(int(colour(x, 2.0)[i : i + 2], 16) for i in (1, 3, 5)) for x in (2.0, -2.0))
+    assert blue[2] > blue[0] and brown[0] > brown[2]
+    assert colour(0.0, 0.0) == colour(0.0, 1.0) and colour(3.0, 1.0) == colour(1.0, 1.0)
+    assert "".join(heat([[1.0]], "small", cell=10).parts).count("<text") == 1  # no room for numbers
+    assert len([part for part in links([[0.0, 0.5], [0.0, 1.0]], ["a", "b"], "").parts if "<line" in part]) == 2
+    tall = wave([0.5, -0.5], "two")
+    assert [float(y) for y in re.findall(r'<rect x="[\d.]+" y="([\d.]+)"', "".join(tall.parts))] == [50.0, 70.0]
+    picture = sheet("t & u", [[panel, arrow(), tall], [panel]])
+    ElementTree.fromstring(picture)
+    assert picture.count("<g ") == 4
 
 
 # Drawings ------------------------------------------------------------------------------------------------------------
@@ -64,24 +79,29 @@ def elements(svg):
     return [(one.tag.rpartition("}")[2], one) for one in ElementTree.fromstring(svg).iter()]
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_figures_stand_alone_j1_j2_j4(name):
+def test_j1_j2_j4_figures_stand_alone_and_draw_weights_masks_and_distances() -> None:
     """Well-formed, nothing that acts or is fetched, all of it inside the picture; the JSON record leaves it out."""
-    result = next(run([ROWS[name]]))
-    found = elements(result.finding.figure)
-    assert found[0][0] == "svg" and {tag for tag, _ in found} <= {"svg", "title", "rect", "text", "g", "line", "path"}
-    assert not re.search(r"href|url\(|@import|<!|on[a-z]+=", result.finding.figure)
-    width, height = (float(found[0][1].get(side)) for side in ("width", "height"))
-    for group in ElementTree.fromstring(result.finding.figure).findall("{*}g"):
-        left, top = map(float, re.findall(r"[\d.]+", group.get("transform")))
-        for rect in group.findall("{*}rect"):
-            x, y, w, h = (float(rect.get(side)) for side in ("x", "y", "width", "height"))
-            assert left + x + w <= width and top + y + h <= height
-    assert "figure" not in result.record() and result.record()["drawing"]
-
-
-def test_j1_j2_j4_draw_weights_masks_and_distances() -> None:
-    """A line for each of 16 pairs, the strongest the thickest, as the text's matrix says."""
+    for name in ["J1", "J2", "J4"]:
+        result = next(run([ROWS[name]]))
+        found = elements(result.finding.figure)
+        assert found[0][0] == "svg" and {tag for tag, _ in found} <= {
+            "svg",
+            "title",
+            "rect",
+            "text",
+            "g",
+            "line",
+            "path",
+        }
+        assert not re.search(r"href|url\(|@import|<!|on[a-z]+=", result.finding.figure)
+        width, height = (float(found[0][1].get(side)) for side in ("width", "height"))
+        for group in ElementTree.fromstring(result.finding.figure).findall("{*}g"):
+            left, top = map(float, re.findall(r"[\d.]+", group.get("transform")))
+            for rect in group.findall("{*}rect"):
+                x, y, w, h = (float(rect.get(side)) for side in ("x", "y", "width", "height"))
+                assert left + x + w <= width and top + y + h <= height
+        assert "figure" not in result.record() and result.record()["drawing"]
+    # A line for each of 16 pairs, the strongest the thickest, as the text's matrix says
     finding = next(run([ROWS["J1"]])).finding
     rows = [line.split()[1:] for line in finding.drawing.splitlines()[2:6]]
     lines = [one for tag, one in elements(finding.figure) if tag == "line"]
@@ -101,26 +121,6 @@ def test_j1_j2_j4_draw_weights_masks_and_distances() -> None:
     told = [[int(cell) for cell in line.split()[1:]] for line in lines[start : start + 4]]
     assert told == [[i, *(j - i for j in range(4))] for i in range(4)]
     assert lines[lines.index("position 1, width 8") + 1].split()[1:5] == ["0.8415", "0.5403", "0.0998", "0.9950"]
-
-
-def test_parts_of_a_drawing():
-    """Names are escaped, negative numbers brown, what is masked grey; text maps need no colour."""
-    panel = heat([[1.0, -1.0], [float("-inf"), -0.001]], "a <b>", ["<x>", "y"], ["&", "z"])
-    text = "".join(panel.parts)
-    assert "<b>" not in text and "&lt;x&gt;" in text and "&amp;" in text
-    assert text.count("<rect") == 4 and "−∞" in text and ">0.00<" in text and "-0.00" not in text
-    assert panel.width > 2 * 38 and panel.height > 2 * 38
-    assert colour(float("-inf"), 1.0) == palette.ZERO
-    blue, brown = (tuple(int(colour(x, 2.0)[i : i + 2], 16) for i in (1, 3, 5)) for x in (2.0, -2.0))
-    assert blue[2] > blue[0] and brown[0] > brown[2]
-    assert colour(0.0, 0.0) == colour(0.0, 1.0) and colour(3.0, 1.0) == colour(1.0, 1.0)
-    assert "".join(heat([[1.0]], "small", cell=10).parts).count("<text") == 1  # no room for numbers
-    assert len([part for part in links([[0.0, 0.5], [0.0, 1.0]], ["a", "b"], "").parts if "<line" in part]) == 2
-    tall = wave([0.5, -0.5], "two")
-    assert [float(y) for y in re.findall(r'<rect x="[\d.]+" y="([\d.]+)"', "".join(tall.parts))] == [50.0, 70.0]
-    picture = sheet("t & u", [[panel, arrow(), tall], [panel]])
-    ElementTree.fromstring(picture)
-    assert picture.count("<g ") == 4
 
 
 # Figures as files ----------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
 import typer
 from typer.testing import CliRunner
 
@@ -37,7 +36,7 @@ def test_the_page_is_that_of_the_table_short_and_printed_by_the_command() -> Non
     assert result.exit_code == 0 and result.stdout == page()
 
 
-def test_a_row_named_in_a_docstring_leads_somewhere() -> None:
+def test_a_row_named_in_a_docstring_links_and_errors_lead_somewhere() -> None:
     named: dict[str, str] = {}
     for file in (ROOT / "src").rglob("*.py"):
         text = file.read_text(encoding="utf-8")
@@ -45,17 +44,16 @@ def test_a_row_named_in_a_docstring_leads_somewhere() -> None:
             named |= {row.upper(): str(file) for row in re.findall(r"\b[A-La-l]\d{1,2}b?\b", group)}
     rows = {name.upper() for name in headings()}
     assert len(named) > 60 and {row: file for row, file in named.items() if row not in rows} == {}
-
-
-@pytest.mark.parametrize("language", ["en", "pt-BR"])
-def test_links_and_errors(language: str) -> None:
-    """Each row leads to the file of its check; an error stands in full once, and is named at its other rows."""
-    words = wording(language)
-    text = page(words)
-    links = re.findall(r"\]\(\.\./([^)]+)\)", text)
-    assert len(links) == len(ROWS) and [link for link in links if not (ROOT / link).is_file()] == []
-    rows = dict(re.findall(r"^### (.+)\n\n((?:(?!#).*\n)*)", text, flags=re.MULTILINE))
-    for number, one in ERRATA.items():
-        shown = [row for row in rows if f"\n**{number}:** " in rows[row]]
-        assert sorted(shown) == sorted(one.rows), number
-        assert [row for row in shown if all(part in rows[row] for part in words.error(number))] == [one.rows[0]], number
+    # Each row leads to the file of its check; an error stands in full once, and is named at its other rows
+    for language in ("en", "pt-BR"):
+        words = wording(language)
+        text = page(words)
+        links = re.findall(r"\]\(\.\./([^)]+)\)", text)
+        assert len(links) == len(ROWS) and [link for link in links if not (ROOT / link).is_file()] == []
+        rows = dict(re.findall(r"^### (.+)\n\n((?:(?!#).*\n)*)", text, flags=re.MULTILINE))
+        for number, one in ERRATA.items():
+            shown = [row for row in rows if f"\n**{number}:** " in rows[row]]
+            assert sorted(shown) == sorted(one.rows), number
+            assert [row for row in shown if all(part in rows[row] for part in words.error(number))] == [one.rows[0]], (
+                number
+            )

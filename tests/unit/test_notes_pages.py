@@ -16,6 +16,7 @@ from atento_lab.notes.finding import Answer, Finding, Row, compare
 from atento_lab.notes.note_pages import five_notes
 from atento_lab.notes.table import ROWS, rows_named
 from atento_lab.notes.wording import ENGLISH, wording
+from failing import fails
 
 NOTES = five_notes()
 QUICK = ["A1", "A7", "D3", "J1", "L1"]
@@ -147,8 +148,7 @@ def test_pages_are_whole_or_not_there_and_a_row_of_several_notes_runs_once(tmp_p
         raise KeyboardInterrupt
 
     rows = [*rows_named(["A6", "J1"]), Row("L2", "which words a word sees", interrupted)]
-    with pytest.raises(KeyboardInterrupt):
-        note_pages.write_report(rows, tmp_path, ENGLISH, 1, lambda line: None)
+    fails(KeyboardInterrupt, "", note_pages.write_report, rows, tmp_path, ENGLISH, 1, lambda line: None)
     assert [file.name for file in tmp_path.iterdir()] == [f"{NOTES[0].name}.html"]
     assert (tmp_path / f"{NOTES[0].name}.html").read_text(encoding="utf-8").endswith("</html>\n")
     runs, folder = [], tmp_path / "once"

@@ -20,18 +20,16 @@ from failing import fails
 
 CATALOGUE = json.loads(files("atento_lab.notes").joinpath("portuguese.json").read_text(encoding="utf-8"))
 PORTUGUESE = wording("pt-BR")
-CHECKS = Path(attention.__file__).parent
 # words that no Portuguese text has, names of functions and quoted English apart
-ENGLISH_WORDS = re.compile(
-    r"\b(?:the|of|and|with|without|from|away|is|are|not|this|that|which|words?|rows?|token's|loss|layers?|heads?|by"
-    r"|each|every|all|its|their|than|between|where|other|text|texts|sentence|right|wrong|at least|at most)\b"
-)
 
 
 def english_in(text: str) -> list[str]:
     """The English words of a text, less what stands in quotation marks, in backticks, or is a published name."""
     plain = re.sub(r'`[^`]+`|"[^"]+"|Raffel et al\.|branch and bound|the × 7|How are you[?]', "", text)
-    return ENGLISH_WORDS.findall(plain)
+    return re.compile(
+        r"\b(?:the|of|and|with|without|from|away|is|are|not|this|that|which|words?|rows?|token's|loss|layers?|heads?|by"
+        r"|each|every|all|its|their|than|between|where|other|text|texts|sentence|right|wrong|at least|at most)\b"
+    ).findall(plain)
 
 
 def left_in_english(result: Result) -> list[str]:
@@ -47,7 +45,7 @@ def left_in_english(result: Result) -> list[str]:
     return [text for text in texts if english_in(text)]
 
 
-def test_every_row_error_phrase_reason_and_heading_has_its_translation() -> None:
+def test_every_row_error_phrase_reason_and_heading_has_its_translation_and_nothing_is_left_in_english() -> None:
     assert list(CATALOGUE) == ["yes", "no", "rows", "errors", "phrases", "drawn"]
     assert CATALOGUE["rows"].keys() == ROWS.keys() and list(CATALOGUE["errors"]) == [str(n) for n in ERRATA]
     for name, (title, about) in CATALOGUE["rows"].items():
@@ -66,10 +64,7 @@ def test_every_row_error_phrase_reason_and_heading_has_its_translation() -> None
     texts += [chapter.title for note in five_notes() for chapter in note.chapters]
     same = {"BERT", "T5", "Teacher forcing", "Tokens"}
     assert [text for text in texts if PORTUGUESE.text(text) == text and text not in same] == []
-
-
-def test_nothing_is_left_in_english() -> None:
-    """Of texts that are long enough to show their language."""
+    # Of texts that are long enough to show their language
     told = [text for pair in [*CATALOGUE["rows"].values(), *CATALOGUE["errors"].values()] for text in pair]
     told += [*CATALOGUE["phrases"].values(), *CATALOGUE["drawn"].values()]
     assert {text: left for text in told if (left := english_in(text))} == {}
@@ -89,7 +84,7 @@ def test_nothing_is_left_in_english() -> None:
 def remarks() -> dict[str, str]:
     """The reasons in the source of the checks, `{}` for what a run fills in, by the file they stand in."""
     found = {}
-    for file in sorted(CHECKS.glob("*.py")):
+    for file in sorted(Path(attention.__file__).parent.glob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             value = node.value if isinstance(node, ast.keyword) and node.arg == "remark" else None
             if isinstance(value, ast.Constant):
@@ -113,7 +108,7 @@ def test_labels_of_a_row_are_in_portuguese() -> None:
     fails(UsageError, r"not written in 'fr'.*Known: en, pt, pt-BR", wording, "fr")
 
 
-def test_numbers_words_remarks_and_columns_are_told() -> None:
+def test_numbers_words_remarks_columns_and_texts_of_a_figure_are_told() -> None:
     value = {"seen": [0.5, 1e-10], "may cache": [True, False], "parameters": 1234567}
     assert one_line(value, PORTUGUESE) == "vistas: [0,5 1e-10]; pode usar cache: [sim não]; parâmetros: 1234567"
     assert PORTUGUESE.text("at most 0.001") == "no máximo 0,001" and PORTUGUESE.number("1,234.5 ms") == "1.234,5 ms"
@@ -134,10 +129,7 @@ def test_numbers_words_remarks_and_columns_are_told() -> None:
     assert PORTUGUESE.drawing("  + um  kept\n  - o gato  1,234 the search was over") == (
         "  + um  fica\n  - o gato  1.234 a busca tinha acabado"
     )
-
-
-def test_texts_of_a_figure_have_no_english_left() -> None:
-    """Translated, escaped again, narrower if longer; attributes and other elements are as they were."""
+    # Translated, escaped again, narrower if longer; attributes and other elements are as they were
     svg = '<svg><title>the mask</title><text x="1" fill="#kept">left out</text><text>a &lt;b&gt; &amp; c</text></svg>'
     assert PORTUGUESE.figure(svg) == svg.replace("the mask", "a máscara").replace("left out", "fora")
     long = PORTUGUESE.figure('<text x="1">weights</text><text x="1">softmax: weights</text><text>next sentence</text>')

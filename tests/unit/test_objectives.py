@@ -83,9 +83,7 @@ def test_e3_the_published_sentence_even_parts_and_what_is_refused(tokenizer: Tok
 
 @settings(max_examples=30)
 @given(length=st.integers(2, 120), row=st.integers(0, 50), epoch=st.integers(0, 3), rate=st.sampled_from([0.15, 0.5]))
-def test_e3_spans_are_as_many_as_the_rate_says_and_the_inverse_restores_the_text(
-    length: int, row: int, epoch: int, rate: float
-) -> None:
+def test_e3_spans_are_as_many_as_the_rate_says_and_the_inverse_restores_the_text(length, row, epoch, rate) -> None:
     objective = SpanCorruption(SequenceToSequence(0, 2, 3), SENTINELS, rate=rate)
     ids = list(range(5, 5 + length))
     (spans,) = objective.spans(np.array([length]), np.array([row]), Draw(1, epoch))
@@ -113,9 +111,7 @@ def pairs_of(made: PlannedBatches, epoch: int) -> list[tuple[int, int, int]]:
     return list(zip(*columns))
 
 
-def test_e4_half_of_the_second_sentences_follow_and_every_false_one_is_of_another_document(
-    tokenizer: Tokenizer,
-) -> None:
+def test_e4_half_of_the_second_sentences_follow_and_every_false_one_is_of_another_document(tokenizer) -> None:
     texts = [f"Primeira {n}. Segunda {n}. Terceira {n}." for n in range(40)]
     made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
     assert isinstance(made, PlannedBatches) and len(made) == 80  # two pairs a document

@@ -12,9 +12,7 @@ from atento_cli.output_paths import output_file, output_folder
 from failing import fails
 
 
-def test_a_file_that_can_be_written_and_one_that_will_be_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_can_be_written_and_one_that_will_be_replaced(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old.npy").write_bytes(b"old")
     for name in ("v.npy", "old.npy", str(tmp_path / "v.npy"), "V.NPY"):
@@ -47,9 +45,7 @@ def test_files_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
     assert said in str(caught.value) and caught.value.exit_status == 2
 
 
-def test_folders_are_made_where_missing_and_kept_where_they_must_be_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_are_made_where_missing_and_kept_where_they_must_be_new(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()

@@ -78,9 +78,8 @@ def test_pandas_reads_the_same_file_and_labels_of_one_cell_are_a_warning(tmp_pat
         assert not list(without_difference("multi-label-classification", {"train": Split({"label": right}, "")}))
 
 
-@pytest.mark.parametrize(
-    ("more", "content", "said"),
-    [
+def test_what_a_file_leaves_open_is_named_and_not_guessed(tmp_path) -> None:
+    for more, content, said in (
         ({"delimiter": ","}, excel(ROWS).encode(), '`delimiter: ";"` in a recipe\'s source'),
         ({"delimiter": ";"}, excel(ROWS).encode("cp850"), "`encoding: windows-1252` in a recipe's source"),
         ({"delimiter": ";"}, excel(ROWS).encode("windows-1252").replace(b"\xe3", b"\x93"), "`encoding: windows-1252`"),
@@ -90,24 +89,18 @@ def test_pandas_reads_the_same_file_and_labels_of_one_cell_are_a_warning(tmp_pat
         ({"delimiter": ","}, excel(ROWS, "\t").encode(), '`delimiter: "\\t"` in a recipe\'s source'),
         ({}, b"text;score\na;1,5\nb;2.5\n", "`score` has decimal commas and decimal points ('1,5' in line 2 and"),
         ({}, b"text;score\na;1,250\nb;2,500\n", "a.csv:2: the comma of '1,250' may be a decimal one or stand between"),
-    ],
-)
-def test_what_a_file_leaves_open_is_named_and_not_guessed(
-    tmp_path: Path, more: dict[str, Any], content: bytes, said: str
-) -> None:
-    (tmp_path / "a.csv").write_bytes(content)
-    with pytest.raises(DataError) as error:
-        read_records(SourceConfig(file="a.csv", text="text", score="score", **more), REGRESSION, tmp_path)
-    assert said in str(error.value)
+    ):
+        (tmp_path / "a.csv").write_bytes(content)
+        with pytest.raises(DataError) as error:
+            read_records(SourceConfig(file="a.csv", text="text", score="score", **more), REGRESSION, tmp_path)
+        assert said in str(error.value)
 
 
 @pytest.mark.parametrize("encoding", ["windows-1252", "utf-16", "utf-8-sig", "utf-8"])
 @pytest.mark.parametrize("delimiter", [";", "\t", "|", ","])
 @pytest.mark.parametrize("form", ["csv", "tsv"])
 @pytest.mark.parametrize("columns", [("text", "score"), (0, 1)])
-def test_a_table_is_what_its_file_shows(
-    tmp_path: Path, encoding: str, delimiter: str, form: str, columns: tuple[int | str, int | str]
-) -> None:
+def test_a_table_is_what_its_file_shows(tmp_path, encoding, delimiter, form, columns) -> None:
     """The same records as by keys that say all of it, and one line that says what was found."""
     rows = ROWS if form == "csv" and delimiter != "," else [("O gato pulou.", 9.0), ("Olá", -1.0), ("Ação", 3.0)]
     (tmp_path / f"a.{form}").write_bytes(excel(rows, delimiter).replace(",0\r", "\r").encode(encoding))
@@ -130,9 +123,7 @@ def test_a_table_is_what_its_file_shows(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_one_process_of_a_machine_says_how_a_file_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
-) -> None:
+def test_one_process_of_a_machine_says_how_a_file_is_read(tmp_path, monkeypatch, rank) -> None:
     for name, value in (("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", 2)):
         monkeypatch.setenv(name, str(value))
     (tmp_path / "a.csv").write_text("text;score\na;1\n", encoding="utf-8")
@@ -164,48 +155,45 @@ def test_what_divides_a_table_in_two_ways_and_what_is_no_number_is_refused(tmp_p
         assert read_records(SourceConfig(**columns), REGRESSION, tmp_path)["text"] == ["“bom” – 5 €"]
 
 
-@pytest.mark.parametrize(
-    ("text", "encoding"),
-    [
+def test_another_code_page_is_not_taken_for_western(tmp_path: Path) -> None:
+    for text, encoding in (
         *(("Příliš žluťoučký kůň úpěl ďábelské ódy", "cp1250"), ("Zażółć gęślą jaźń", "cp1250")),
         *(("árvíztűrő tükörfúrógép", "cp1250"), ("Привет, мир", "cp1251"), ("Καλημέρα κόσμε", "cp1253")),
         *(("şeker ağacı çiçek güzel", "cp1254"), ("não é difícil à noite; ótimo", "cp850")),
         *(("não é difícil à noite; ótimo", "mac_roman"), ("日本語のテキスト", "shift_jis"), ("中文文本测试", "gbk")),
         ("não", "utf-16le"),
-    ],
-)
-def test_another_code_page_is_not_taken_for_western(tmp_path: Path, text: str, encoding: str) -> None:
-    (tmp_path / "a.tsv").write_bytes(f"{text}\t1\n".encode(encoding))
-    with pytest.raises(DataError, match=r"a\.tsv:1: (not UTF-8|a NUL)"):
-        read_records(SourceConfig(file="a.tsv", text=0, score=1), REGRESSION, tmp_path)
-    source = SourceConfig(file="a.tsv", text=0, score=1, encoding=encoding)
-    assert read_records(source, REGRESSION, tmp_path)["text"] == [text]
+    ):
+        (tmp_path / "a.tsv").write_bytes(f"{text}\t1\n".encode(encoding))
+        with pytest.raises(DataError, match=r"a\.tsv:1: (not UTF-8|a NUL)"):
+            read_records(SourceConfig(file="a.tsv", text=0, score=1), REGRESSION, tmp_path)
+        source = SourceConfig(file="a.tsv", text=0, score=1, encoding=encoding)
+        assert read_records(source, REGRESSION, tmp_path)["text"] == [text]
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
-def test_every_reader_of_text_files_knows_the_encoding(tmp_path: Path, encoding: str) -> None:
+def test_every_reader_of_text_files_knows_the_encoding(tmp_path: Path) -> None:
     """Parallel files, lines, documents, JSON lines and JSON, columns of words."""
-    write = {
-        "a.pt": "não\nsim\n",
-        "a.en": "no\nyes\n",
-        "a.txt": "não\n\nsim\n",
-        "a.jsonl": '{"text": "não", "label": "é"}\n',
-        "a.json": '[{"text": "não", "label": "é"}]',
-        "a.conll": "não ADV\nsim ADV\n\n",
-    }
-    for name, text in write.items():
-        (tmp_path / name).write_bytes(text.encode(encoding))
-    pairs = read_records(SourceConfig(source="a.en", target="a.pt", encoding=encoding), PAIRS, tmp_path)
-    assert pairs["target"] == ["não", "sim"]
-    texts = TASKS["language-modeling"].fields
-    for more in ({}, {"paragraphs": True}, {"documents": "blank-lines"}):
-        source = SourceConfig(file="a.txt", encoding=encoding, **more)  # type: ignore[arg-type]
-        assert read_records(source, texts, tmp_path)["text"] == ["não", "sim"]
-    for name in ("a.jsonl", "a.json"):
-        source = SourceConfig(file=name, encoding=encoding, text="text", label="label")
-        assert read_records(source, CLASSIFICATION, tmp_path)["label"] == ["é"]
-    words = read_records(SourceConfig(file="a.conll", encoding=encoding), TASKS["tagging"].fields, tmp_path)
-    assert words["tokens"] == [("não", "sim")]
+    for encoding in ("latin-1", "utf-16"):
+        write = {
+            "a.pt": "não\nsim\n",
+            "a.en": "no\nyes\n",
+            "a.txt": "não\n\nsim\n",
+            "a.jsonl": '{"text": "não", "label": "é"}\n',
+            "a.json": '[{"text": "não", "label": "é"}]',
+            "a.conll": "não ADV\nsim ADV\n\n",
+        }
+        for name, text in write.items():
+            (tmp_path / name).write_bytes(text.encode(encoding))
+        pairs = read_records(SourceConfig(source="a.en", target="a.pt", encoding=encoding), PAIRS, tmp_path)
+        assert pairs["target"] == ["não", "sim"]
+        texts = TASKS["language-modeling"].fields
+        for more in ({}, {"paragraphs": True}, {"documents": "blank-lines"}):
+            source = SourceConfig(file="a.txt", encoding=encoding, **more)  # type: ignore[arg-type]
+            assert read_records(source, texts, tmp_path)["text"] == ["não", "sim"]
+        for name in ("a.jsonl", "a.json"):
+            source = SourceConfig(file=name, encoding=encoding, text="text", label="label")
+            assert read_records(source, CLASSIFICATION, tmp_path)["label"] == ["é"]
+        words = read_records(SourceConfig(file="a.conll", encoding=encoding), TASKS["tagging"].fields, tmp_path)
+        assert words["tokens"] == [("não", "sim")]
 
 
 def test_keys_of_a_source_are_checked_and_change_reading_options_only_where_given() -> None:
@@ -255,9 +243,7 @@ def test_a_workbook_is_read_as_pandas_reads_it_and_a_boolean_is_one_label(tmp_pa
     assert label_streams(["true", "mostly"], ["true", "false"]) == (["true", "mostly"], [["true", "false"]])
 
 
-def test_sheets_are_named_where_there_are_several_and_the_library_where_it_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sheets_are_named_where_there_are_several_and_the_library_where_it_is_missing(tmp_path, monkeypatch) -> None:
     rows = [["text", "score"], ["a", 1]]
     workbook(tmp_path / "a.xlsx", {"um": rows, "dois": [*rows, ["b", 2]]})
     source = {"file": "a.xlsx", "text": "text", "score": "score"}
@@ -347,24 +333,21 @@ def test_a_data_frame_is_its_columns(frame: Any, task: str) -> None:
     assert by_split(data)["train"] is data and by_split({"valid": data})["valid"] is data
 
 
-@pytest.mark.parametrize("frame", FRAMES)
-def test_missing_values_columns_and_texts_of_a_data_frame(frame: Any) -> None:
-    records = records_in_memory(frame({"text": ["a", None], "label": ["x", "y"]}), CLASSIFICATION, "data")
-    assert records["text"] == ["a"] and records.empty == 1
-    with pytest.raises(DataError, match="has no column 'label'; the columns are 'text', 'sentiment'; rename one"):
-        records_in_memory(frame({"text": ["a"], "sentiment": ["x"]}), CLASSIFICATION, "data")
-    with pytest.raises(DataError, match="must hold a number"):
-        records_in_memory(frame({"text": ["a", "b"], "score": [1.0, None]}), REGRESSION, "data")
-    # Iterating a frame of pandas gives the names of its columns, which are no texts
-    assert listed(frame({"text": ["a", "b"], "other": [1, 2]})) == ["a", "b"]
-    assert listed(frame({"review": ["a", "b"]})) == ["a", "b"] == listed(frame({"review": ["a", "b"]})["review"])
-    assert texts_and_pairs(frame({"text": ["a"], "pair": ["b"]})) == (["a"], ["b"])
-    fails(UsageError, "no column 'text'", frame_texts, frame({"a": ["x"], "b": ["y"]}))
-    fails(UsageError, "must be a str", listed, frame({"text": ["a", None]}))
-
-
-def test_verbs_take_the_texts_of_an_array_and_a_frame_with_two_columns_of_one_name_is_refused() -> None:
-    """An array of two columns is one of pairs; another shape is named, of one number or text too."""
+def test_missing_values_columns_and_texts_of_a_data_frame_and_an_array() -> None:
+    for frame in FRAMES:
+        records = records_in_memory(frame({"text": ["a", None], "label": ["x", "y"]}), CLASSIFICATION, "data")
+        assert records["text"] == ["a"] and records.empty == 1
+        with pytest.raises(DataError, match="has no column 'label'; the columns are 'text', 'sentiment'; rename one"):
+            records_in_memory(frame({"text": ["a"], "sentiment": ["x"]}), CLASSIFICATION, "data")
+        with pytest.raises(DataError, match="must hold a number"):
+            records_in_memory(frame({"text": ["a", "b"], "score": [1.0, None]}), REGRESSION, "data")
+        # Iterating a frame of pandas gives the names of its columns, which are no texts
+        assert listed(frame({"text": ["a", "b"], "other": [1, 2]})) == ["a", "b"]
+        assert listed(frame({"review": ["a", "b"]})) == ["a", "b"] == listed(frame({"review": ["a", "b"]})["review"])
+        assert texts_and_pairs(frame({"text": ["a"], "pair": ["b"]})) == (["a"], ["b"])
+        fails(UsageError, "no column 'text'", frame_texts, frame({"a": ["x"], "b": ["y"]}))
+        fails(UsageError, "must be a str", listed, frame({"text": ["a", None]}))
+    # An array of two columns is one of pairs; another shape is named, of one number or text too
     assert listed(np.array(["a", "b"])) == ["a", "b"] and listed(np.str_("a")) == ["a"]
     assert texts_and_pairs(np.array([["a", "b"], ["c", "d"]])) == (["a", "c"], ["b", "d"])
     for array, shape in ((np.array([["a"], ["b"]]), r"\(2, 1\); array\[:, 0\] has"), (np.array("a"), r"\(\)$")):
@@ -378,48 +361,46 @@ def test_verbs_take_the_texts_of_an_array_and_a_frame_with_two_columns_of_one_na
 # Wrong columns ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("asked", "written"), [("NFC", "NFD"), ("NFD", "NFC")])
-def test_a_column_is_found_however_its_accents_are_written(asked: str, written: str, tmp_path: Path) -> None:
+def test_a_column_is_found_however_its_accents_are_written_a_wrong_one_by_the_nearest(tmp_path) -> None:
     """A header from a Mac, a recipe from elsewhere: the names look the same."""
-    key, name, sheet = normalize(asked, "opinião"), normalize(written, "opinião"), normalize(written, "avaliação")
-    frame = pandas.DataFrame({name: ["a", "b"], "label": ["x", "y"]})
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    frame.to_csv(tmp_path / "a.tsv", index=False, sep="\t")
-    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True, force_ascii=False)
-    frame.to_json(tmp_path / "a.json", orient="records")
-    frame.to_parquet(tmp_path / "a.parquet")
-    workbook(tmp_path / "a.xlsx", {sheet: [[name, "label"], ["a", "x"], ["b", "y"]], "outra": [["z"]]})
-    (tmp_path / "in.jsonl").write_text(f'{{"{name}": {{"{name}": "a"}}, "label": "x"}}\n', encoding="utf-8")
-    more: dict[str, dict[str, Any]] = {"a.xlsx": {"sheet": normalize(asked, "avaliação")}}
-    for file in ("a.csv", "a.tsv", "a.jsonl", "a.json", "a.xlsx"):
-        source = SourceConfig(file=file, text=key, label="label", **more.get(file, {}))
-        assert read_records(source, CLASSIFICATION, tmp_path)["text"] == ["a", "b"], file
-    nested = SourceConfig(file="in.jsonl", text=f"{key}.{key}", label="label")
-    assert read_records(nested, CLASSIFICATION, tmp_path)["text"] == ["a"]
-    dataset = SourceConfig(dataset="a.parquet", text=key, label="label")
-    assert read_records(dataset, CLASSIFICATION, tmp_path)["text"] == ["a", "b"]
-    with (tmp_path / "a.parquet").open("rb") as stream:
-        assert ParquetTexts(stream, "a.parquet", [key]).columns == [name]
-    (tmp_path / f"{name}.tsv").touch()
-    with pytest.raises(DataError, match=re.escape(f"did you mean {ascii(name)[:-1]}.tsv'?")):
-        read_records(SourceConfig(file=f"{key}.tsv", text="text", label="label"), CLASSIFICATION, tmp_path)
-
-
-@pytest.mark.parametrize("form", [name for name, form in FORMATS.items() if form.any_field])
-def test_a_wrong_column_is_a_short_message_with_the_nearest_name(tmp_path: Path, form: str) -> None:
-    names = ["Label", *(f"question {number} of a long survey of many words" for number in range(300))]
-    if form == "xlsx":
-        workbook(tmp_path / "a.xlsx", {"um": [names, names]})
-    elif form in ("csv", "tsv"):
-        text = {"csv": ",", "tsv": "\t"}[form].join(names) + "\n"
-        (tmp_path / f"a.{form}").write_text(text * 2, encoding="utf-8")
-    else:
-        record = json.dumps(dict.fromkeys(names, "a"))
-        (tmp_path / f"a.{form}").write_text(record if form == "jsonl" else f"[{record}]", encoding="utf-8")
-    with pytest.raises(DataError) as error:
-        read_records(SourceConfig(file=f"a.{form}", text=names[1], label="label"), CLASSIFICATION, tmp_path)
-    assert "did you mean 'Label'?" in str(error.value) and "more" in str(error.value)
-    assert len(str(error.value)) < 900
+    for asked, written in (("NFC", "NFD"), ("NFD", "NFC")):
+        key, name, sheet = normalize(asked, "opinião"), normalize(written, "opinião"), normalize(written, "avaliação")
+        frame = pandas.DataFrame({name: ["a", "b"], "label": ["x", "y"]})
+        frame.to_csv(tmp_path / "a.csv", index=False)
+        frame.to_csv(tmp_path / "a.tsv", index=False, sep="\t")
+        frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True, force_ascii=False)
+        frame.to_json(tmp_path / "a.json", orient="records")
+        frame.to_parquet(tmp_path / "a.parquet")
+        workbook(tmp_path / "a.xlsx", {sheet: [[name, "label"], ["a", "x"], ["b", "y"]], "outra": [["z"]]})
+        (tmp_path / "in.jsonl").write_text(f'{{"{name}": {{"{name}": "a"}}, "label": "x"}}\n', encoding="utf-8")
+        more: dict[str, dict[str, Any]] = {"a.xlsx": {"sheet": normalize(asked, "avaliação")}}
+        for file in ("a.csv", "a.tsv", "a.jsonl", "a.json", "a.xlsx"):
+            source = SourceConfig(file=file, text=key, label="label", **more.get(file, {}))
+            assert read_records(source, CLASSIFICATION, tmp_path)["text"] == ["a", "b"], file
+        nested = SourceConfig(file="in.jsonl", text=f"{key}.{key}", label="label")
+        assert read_records(nested, CLASSIFICATION, tmp_path)["text"] == ["a"]
+        dataset = SourceConfig(dataset="a.parquet", text=key, label="label")
+        assert read_records(dataset, CLASSIFICATION, tmp_path)["text"] == ["a", "b"]
+        with (tmp_path / "a.parquet").open("rb") as stream:
+            assert ParquetTexts(stream, "a.parquet", [key]).columns == [name]
+        (tmp_path / f"{name}.tsv").touch()
+        with pytest.raises(DataError, match=re.escape(f"did you mean {ascii(name)[:-1]}.tsv'?")):
+            read_records(SourceConfig(file=f"{key}.tsv", text="text", label="label"), CLASSIFICATION, tmp_path)
+        (tmp_path / f"{name}.tsv").unlink()
+    for form in [name for name, form in FORMATS.items() if form.any_field]:
+        names = ["Label", *(f"question {number} of a long survey of many words" for number in range(300))]
+        if form == "xlsx":
+            workbook(tmp_path / "a.xlsx", {"um": [names, names]})
+        elif form in ("csv", "tsv"):
+            text = {"csv": ",", "tsv": "\t"}[form].join(names) + "\n"
+            (tmp_path / f"a.{form}").write_text(text * 2, encoding="utf-8")
+        else:
+            record = json.dumps(dict.fromkeys(names, "a"))
+            (tmp_path / f"a.{form}").write_text(record if form == "jsonl" else f"[{record}]", encoding="utf-8")
+        with pytest.raises(DataError) as error:
+            read_records(SourceConfig(file=f"a.{form}", text=names[1], label="label"), CLASSIFICATION, tmp_path)
+        assert "did you mean 'Label'?" in str(error.value) and "more" in str(error.value)
+        assert len(str(error.value)) < 900
 
 
 @pytest.mark.parametrize("before", [5, 1 << 16, (1 << 16) - 1, 200_001])

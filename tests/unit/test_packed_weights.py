@@ -30,7 +30,6 @@ pytestmark = pytest.mark.skipif(not has_packed_products(), reason="no packed pro
 _CONFIG = NetworkConfig(
     vocab_size=20, max_len=16, d_model=128, d_ff=512, n_heads=2, n_layers=2, dropout=0.0, output=OutputConfig(tied=True)
 )
-_ARCHITECTURES = ("encoder", "decoder", "encoder-decoder")
 
 
 def weight_type(precision: Precision) -> torch.dtype:
@@ -88,7 +87,7 @@ def in_layers(network: nn.Module) -> int:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("architecture", _ARCHITECTURES)
+@pytest.mark.parametrize("architecture", ("encoder", "decoder", "encoder-decoder"))
 def test_weights_are_held_once_and_outputs_are_those_of_packed_copies(architecture: str, precision: Precision) -> None:
     """Packed, a network and what decodes or reads with it reach the weights of its layers once, in their type.
 

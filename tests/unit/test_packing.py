@@ -1,7 +1,7 @@
 """Texts packed into full rows: no token lost or learned twice, and isolated texts as if each were by itself (E1)."""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,9 +103,7 @@ def test_isolated_texts_cost_what_each_costs_by_itself(key: str) -> None:
 @pytest.mark.parametrize("layers", [None, (1,)], ids=["all", "one"])
 @pytest.mark.parametrize("architecture", ["decoder", "encoder"])
 @pytest.mark.parametrize("objective", ["prefix", "causal"])
-def test_c10_a_window_holds_under_the_mask_of_an_objective(
-    architecture: Literal["decoder", "encoder"], objective: Literal["prefix", "causal"], layers: tuple[int, ...] | None
-) -> None:
+def test_c10_a_window_holds_under_the_mask_of_an_objective(architecture, objective, layers) -> None:
     """In training, where two layers with a window of 1 reach 2 tokens, and as much in generation."""
     window = MaskConfig("window", left=1, right=0 if architecture == "decoder" else 1, layers=layers)
     heads = (HeadConfig("masked-language-model"),) if architecture == "encoder" else ()

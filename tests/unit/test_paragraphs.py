@@ -73,7 +73,7 @@ def test_wrapped_text_comes_back_as_it_was(seed: int, width: int, blank: bool) -
         assert sum(text in found for text in whole) >= 6
 
 
-def test_a_hard_wrapped_file_that_is_read_by_lines_is_told_of(tmp_path: Path) -> None:
+def test_a_hard_wrapped_file_that_is_read_by_lines_is_told_of_and_recipes_read_paragraphs(tmp_path: Path) -> None:
     texts = [pair.target for pair in write("train", 1200)]
     whole = [" ".join(texts[at : at + 6]) for at in range(0, 1200, 6)]
     (tmp_path / "book.txt").write_text("\n\n".join(textwrap.fill(text, 40) for text in whole), encoding="utf-8")
@@ -84,9 +84,6 @@ def test_a_hard_wrapped_file_that_is_read_by_lines_is_told_of(tmp_path: Path) ->
     (tmp_path / "words.txt").write_text("um gato\numa casa\n" * 100, encoding="utf-8")  # too few to tell
     for name in ("lines.txt", "words.txt"):
         assert read_records(SourceConfig(file=name), TEXT, tmp_path).warnings() == []
-
-
-def test_recipes_read_paragraphs(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text(BOOK, encoding="utf-8")
     found = read_records(SourceConfig(file="book.txt", paragraphs=True), TEXT, tmp_path)
     assert found["text"] == [text for _, text in JOINED] and found.where(3) == "book.txt:8"

@@ -91,7 +91,7 @@ def test_i6_a_language_model_scores_each_token_and_eos_and_without_bos_not_the_f
         assert score.settings.endswith("eos:scored" if ended else "eos:none")
 
 
-def test_i6_perplexity_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_i6_perplexity_does_not_depend_on_the_batch_and_long_texts_are_read_in_windows(monkeypatch) -> None:
     """Alone, together with others, in another order, in batches of another size."""
     for loaded in (decoder(), model("recurrent-lm"), masked()):
         whole = loaded.perplexity(TEXTS)
@@ -107,10 +107,7 @@ def test_i6_perplexity_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPa
     batches = PlannedBatches(MemoryStore({"ids": rows}), Causal(TOKENIZER.pad_id), budget=64, seed=1)
     (mean,) = mean_losses(loaded.network, batches.in_order(64)).values()
     assert loaded.perplexity(TEXTS).value == pytest.approx(math.exp(mean), rel=1e-9)
-
-
-def test_long_texts_are_read_in_windows() -> None:
-    """A window of 8 and a stride of 3: each token with the context that its window leaves it."""
+    # A window of 8 and a stride of 3: each token with the context that its window leaves it
     loaded = decoder()
     text = " ".join(TEXTS)
     row = [TOKENIZER.bos_id, *TOKENIZER.encode(text), TOKENIZER.eos_id]
@@ -246,7 +243,7 @@ def run(*arguments: str | Path, stdin: str | None = None) -> Result:
     return result
 
 
-def test_the_command_prints_lines_texts_or_json_and_holds_gates(folders: Path) -> None:
+def test_the_command_prints_lines_texts_or_json_holds_gates_and_reads_pairs_from_one_file_or_two(folders: Path) -> None:
     expected = decoder().perplexity([*TEXTS[:2], "", TEXTS[2]])
     assert run(folders / "decoder", folders / "texts").stdout == f"{expected}\n"
     lines = run(folders / "decoder", folders / "texts", "--per-text").stdout.split("\n")
@@ -271,9 +268,6 @@ def test_the_command_prints_lines_texts_or_json_and_holds_gates(folders: Path) -
     by_line = f"{decoder().perplexity([*TEXTS[:2], '', TEXTS[2]])}\n"
     for flags in ((), ("--lines",)):
         assert run(folders / "decoder", folders / "wrapped", *flags).stdout == by_line != joined.stdout
-
-
-def test_the_command_reads_pairs_from_one_file_or_two(folders: Path) -> None:
     together = run(folders / "translator", folders / "pairs").stdout
     assert together.startswith("perplexity ") and "kind:pairs" in together
     assert run(folders / "translator", folders / "sources", folders / "targets").stdout == together

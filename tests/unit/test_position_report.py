@@ -30,8 +30,8 @@ metrics: []
 def run_of(folder: Path, task: str, train_data: str, preset: str, positions: str = "learned") -> Path:
     text = RECIPE.format(task=task, train=train_data, preset=preset, positions=positions)
     (folder / "recipe.yaml").write_text(text, encoding="utf-8")
-    train(folder / "recipe.yaml", out=folder / task, device="cpu", threads=1)
-    return folder / task
+    train(folder / "recipe.yaml", out=folder / f"{task} {positions}", device="cpu", threads=1)
+    return folder / f"{task} {positions}"
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_of(folder, "translation", "{source: train.en, target: train.pt}", "transformer-tiny")
 
 
-def test_b3_tokens_are_those_of_the_texts_and_movement_that_of_the_weights(pairs: Path) -> None:
+def test_b3_tokens_are_those_of_the_texts_movement_that_of_the_weights_and_the_command_shows_both(pairs: Path) -> None:
     """A source has its words and </s>, a target's input <s> and its words; a position is reached if one is so long."""
     source, target = position_report(pairs)
     assert (source.side, target.side) == ("source", "target")
@@ -60,20 +60,6 @@ def test_b3_tokens_are_those_of_the_texts_and_movement_that_of_the_weights(pairs
         torch.testing.assert_close(torch.tensor(table.norms), weights[f"{table.name}.weight"].norm(dim=1))
         assert table.moved is not None
         assert [moved > 0 for moved in table.moved] == [count > 0 for count in table.updates]
-
-
-def test_b3_texts(tmp_path: Path) -> None:
-    """A language model reads <s> and all words but guesses the end; a masked one reads both marks."""
-    for task in ("language-modeling", "masked-language-modeling"):
-        write_texts(tmp_path / "book.txt", [1 + n % 6 for n in range(20)])
-        preset = "gpt2" if task == "language-modeling" else "bert-tiny"
-        (table,) = position_report(run_of(tmp_path, task, "{file: book.txt}", preset))
-        marks = 1 if task == "language-modeling" else 2
-        assert table.side == "text"
-        assert table.tokens == [3 * sum(1 + n % 6 + marks > place for n in range(20)) for place in range(12)]
-
-
-def test_b3_the_command(pairs: Path) -> None:
     app = typer.Typer()
     register(app)
     app.command("other")(lambda: None)
@@ -87,7 +73,15 @@ def test_b3_the_command(pairs: Path) -> None:
     assert [record["unreached"] for record in records] == [3, 6] and len(records[0]["tokens"]) == 12
 
 
-def test_b3_what_cannot_be_reported_is_said(tmp_path: Path) -> None:
+def test_b3_texts_and_what_cannot_be_reported(tmp_path: Path) -> None:
+    """A language model reads <s> and all words but guesses the end; a masked one reads both marks."""
+    for task in ("language-modeling", "masked-language-modeling"):
+        write_texts(tmp_path / "book.txt", [1 + n % 6 for n in range(20)])
+        preset = "gpt2" if task == "language-modeling" else "bert-tiny"
+        (table,) = position_report(run_of(tmp_path, task, "{file: book.txt}", preset))
+        marks = 1 if task == "language-modeling" else 2
+        assert table.side == "text"
+        assert table.tokens == [3 * sum(1 + n % 6 + marks > place for n in range(20)) for place in range(12)]
     fails(UsageError, "is not a run with a checkpoint", position_report, tmp_path)
     write_texts(tmp_path / "book.txt", [3] * 20)
     run = run_of(tmp_path, "language-modeling", "{file: book.txt}", "gpt2", "sinusoidal")

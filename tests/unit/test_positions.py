@@ -2,7 +2,6 @@
 
 import cmath
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -74,7 +73,7 @@ def test_sinusoidal_vectors_of_any_positions_are_those_of_the_equation(ids: list
     assert torch.equal(exact, sinusoids(positions + shift, 6, dtype=torch.float64))
 
 
-def test_b11_unique_dot_products_depend_on_the_offset_alone_and_a_shift_is_linear() -> None:
+def test_b11_unique_dot_products_depend_on_the_offset_alone_and_there_is_nothing_to_store() -> None:
     table = sinusoids(torch.arange(1000), 64).double()
     products = table @ table.T
     distances = (table[:, None, :8] - table[None, :, :8]).abs().amax(-1) + torch.eye(1000)
@@ -91,9 +90,6 @@ def test_b11_unique_dot_products_depend_on_the_offset_alone_and_a_shift_is_linea
         s, c = math.sin(angle), math.cos(angle)
         rotation[2 * pair : 2 * pair + 2, 2 * pair : 2 * pair + 2] = torch.tensor([[c, s], [-s, c]])
     torch.testing.assert_close(table[:-shift] @ rotation.T, table[shift:], rtol=0, atol=3e-7)
-
-
-def test_there_is_nothing_to_store_and_the_table_is_made_anew() -> None:
     part = Sinusoidal(8)
     assert list(part.parameters()) == [] and part.state_dict() == {}
     # What inference mode made must not break a later backward pass, nor a copy in another precision
@@ -143,7 +139,7 @@ def numbered(rows: int, d_model: int, shift: int = 0) -> Learned:
     return part
 
 
-def test_b2_b3_the_row_of_its_position_is_added_and_taught_by_texts_that_reach_it() -> None:
+def test_b2_b3_the_row_of_its_position_is_added_and_taught_any_table_by_texts_that_reach_it() -> None:
     part = numbered(6, 2)
     x = torch.tensor([[[100.0, 200.0]] * 3, [[300.0, 400.0]] * 3])
     row = [[100.0, 200.1], [101.0, 201.1], [102.0, 202.1]]
@@ -160,22 +156,19 @@ def test_b2_b3_the_row_of_its_position_is_added_and_taught_by_texts_that_reach_i
     part.zero_grad(set_to_none=False)
     part(torch.zeros(2, 3, 1), position_ids=torch.tensor([[5, 5, 0], [5, 1, 0]])).sum().backward()
     assert part.weight.grad.flatten().tolist() == [2, 1, 0, 0, 0, 3]
-
-
-@pytest.mark.parametrize("shift", [0, 2])
-def test_b2_it_learns_any_table_of_the_positions_it_sees(shift: int) -> None:
-    """A step of ½ on the squared error halves what is missing; positions that no text reached stay as they began."""
-    part, target = Learned(6, 3, shift), torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
-    before = part.weight.detach().clone()
-    assert float((before[shift : shift + 4] - target).abs().min()) > 1e-3
-    optimiser = torch.optim.SGD(part.parameters(), lr=0.25)
-    for _ in range(40):
-        optimiser.zero_grad()
-        ((part(torch.zeros(1, 4, 3)) - target) ** 2).sum().backward()
-        optimiser.step()
-    torch.testing.assert_close(part.vectors(4).detach(), target, rtol=0, atol=1e-6)
-    unseen = [*range(shift), shift + 4, shift + 5]
-    assert torch.equal(part.weight[unseen], before[unseen])
+    # A step of ½ on the squared error halves what is missing; positions that no text reached stay as they began
+    for shift in (0, 2):
+        part, target = Learned(6, 3, shift), torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+        before = part.weight.detach().clone()
+        assert float((before[shift : shift + 4] - target).abs().min()) > 1e-3
+        optimiser = torch.optim.SGD(part.parameters(), lr=0.25)
+        for _ in range(40):
+            optimiser.zero_grad()
+            ((part(torch.zeros(1, 4, 3)) - target) ** 2).sum().backward()
+            optimiser.step()
+        torch.testing.assert_close(part.vectors(4).detach(), target, rtol=0, atol=1e-6)
+        unseen = [*range(shift), shift + 4, shift + 5]
+        assert torch.equal(part.weight[unseen], before[unseen])
 
 
 def test_b2_a_text_past_the_table_is_an_error_and_tables_are_grown_and_interpolated() -> None:
@@ -290,7 +283,7 @@ def test_rotary_depends_on_the_distance_alone(m: int, n: int, shift: int, interl
         assert float((product(m, n) - product(m, m)).abs().max()) > 1e-4
 
 
-def test_yarn_by_hand() -> None:
+def test_yarn_by_hand_and_rotations_by_the_length_of_each_row_an_offset_or_given_positions() -> None:
     """Pairs with 15.9, 5.0, 1.6 and 0.5 turns: the first two keep their angle, the last has a quarter of it."""
     part = Rotary(8, 100.0, stretch=Stretch(4.0, 100, 1.0, 4.0, yarn=True))
     assert part.stretch is not None
@@ -302,10 +295,7 @@ def test_yarn_by_hand() -> None:
     torch.testing.assert_close(rotation.inverse()(rotation(x)), x)
     torch.testing.assert_close(rotation.inverse().inverse()(x), rotation(x))
     assert Rotary(2, stretch=Stretch(4.0, 100, yarn=True)).at(torch.arange(3)).cos.shape == (3, 1)
-
-
-def test_rotations_that_go_by_the_length_of_each_row() -> None:
-    """Up to 4 positions as they are or by `short`; a row of 6 by its own length, whatever stands beside it."""
+    # Up to 4 positions as they are or by `short`; a row of 6 by its own length, whatever stands beside it
     positions = torch.stack([torch.arange(6), torch.tensor([0, 1, 2, 3, 3, 3])])
     dynamic = Rotary(4, 100.0, stretch=Stretch(2.0, 4, dynamic=True))
     grown = 100.0 * (2.0 * 6 / 4 - 1) ** 2  # the exponent is R / (R - 2) = 2
@@ -320,25 +310,7 @@ def test_rotations_that_go_by_the_length_of_each_row() -> None:
     assert each.at(torch.arange(0)).cos.shape == (0, 2)
     with pytest.raises(ValueError, match="a stretch needs 3 divisors, one a pair: got 2"):
         Rotary(6, stretch=Stretch(1.0, 4, short=(1.0, 2.0), long=(4.0, 5.0)))
-
-
-def test_stretches_and_positions_that_cannot_be_are_refused() -> None:
-    for wrong, said in (
-        ({"dynamic": True}, "`dynamic` needs `trained_len`"),
-        ({"long": (1.0,)}, "`short` and `long` need one another"),
-        ({"short": (1.0,), "long": (0.0,), "trained_len": 4}, "`long` must hold numbers above 0: got 0.0"),
-        ({"dynamic": True, "yarn": True, "trained_len": 4}, "`stretch` has one kind: got yarn and dynamic"),
-        ({"factor": 4.0, "yarn": True}, "`yarn` needs `trained_len`"),
-        ({"attention_factor": 1.2}, "`attention_factor` must be above 0 and needs `yarn` or `long`: got 1.2"),
-        ({"trained_len": 9, "yarn": True, "attention_factor": 0.0}, "`attention_factor` must be above 0"),
-    ):
-        fails(RecipeError, said, StretchConfig, **wrong)
-    for make, message in REFUSED:
-        fails(ValueError, message, make)
-
-
-def test_rotary_at_an_offset_or_at_given_positions() -> None:
-    """What is cached step by step is a slice of the whole; each row may have positions of its own."""
+    # What is cached step by step is a slice of the whole; each row may have positions of its own
     for interleaved in (False, True):
         part, x = Rotary(6, interleaved=interleaved), random(2, 3, 5, 6)
         whole = part(x)
@@ -352,13 +324,25 @@ def test_rotary_at_an_offset_or_at_given_positions() -> None:
                 assert torch.equal(own[row, :, i], part(x[row : row + 1, :, i : i + 1], position)[0, :, 0])
 
 
-REFUSED: list[tuple[Callable[[], object], str]] = [
-    (lambda: Rotary(1), "rotary positions need a head at least 2 wide: got 1 and fraction 1.0"),
-    (lambda: Rotary(4, fraction=0.25), "rotary positions need a head at least 2 wide: got 4 and fraction 0.25"),
-    (lambda: Rotary(7, fraction=0.2), "rotary positions need a head at least 2 wide: got 7 and fraction 0.2"),
-    (lambda: Learned(0, 4), "`max_len` must be at least 1: got 0"),
-    (lambda: Learned(4, 4, -1), "`shift` must not be negative: got -1"),
-]
+def test_stretches_and_positions_that_cannot_be_are_refused() -> None:
+    for wrong, said in (
+        ({"dynamic": True}, "`dynamic` needs `trained_len`"),
+        ({"long": (1.0,)}, "`short` and `long` need one another"),
+        ({"short": (1.0,), "long": (0.0,), "trained_len": 4}, "`long` must hold numbers above 0: got 0.0"),
+        ({"dynamic": True, "yarn": True, "trained_len": 4}, "`stretch` has one kind: got yarn and dynamic"),
+        ({"factor": 4.0, "yarn": True}, "`yarn` needs `trained_len`"),
+        ({"attention_factor": 1.2}, "`attention_factor` must be above 0 and needs `yarn` or `long`: got 1.2"),
+        ({"trained_len": 9, "yarn": True, "attention_factor": 0.0}, "`attention_factor` must be above 0"),
+    ):
+        fails(RecipeError, said, StretchConfig, **wrong)
+    for make, message in (
+        (lambda: Rotary(1), "rotary positions need a head at least 2 wide: got 1 and fraction 1.0"),
+        (lambda: Rotary(4, fraction=0.25), "rotary positions need a head at least 2 wide: got 4 and fraction 0.25"),
+        (lambda: Rotary(7, fraction=0.2), "rotary positions need a head at least 2 wide: got 7 and fraction 0.2"),
+        (lambda: Learned(0, 4), "`max_len` must be at least 1: got 0"),
+        (lambda: Learned(4, 4, -1), "`shift` must not be negative: got -1"),
+    ):
+        fails(ValueError, message, make)
 
 
 # Query and key positions ------------------------------------------------------------------------------------------

@@ -76,26 +76,21 @@ def test_features_are_those_that_the_libraries_use() -> None:
         assert not used
 
 
-@pytest.mark.parametrize("precision, amx, weight, rows, expected", [
-    ("float32", True, 128 * 512, 16, 1),
-    ("float32", True, 256 * 1024, 16, 4),
-    ("bfloat16", True, 256 * 1024, 16, 1),
-    ("bfloat16", False, 256 * 1024, 16, 4),
-    ("int8", True, 384 * 1536, 40, 1),
-    ("int8", True, 384 * 1536, 400, 4),
-    ("int8", True, 512 * 2048, 1, 4),
-])  # fmt: skip
-def test_k10_small_products_have_one_thread(
-    precision: str, amx: bool, weight: int, rows: int, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("atento.base.precision.cpu_features", lambda: {"amx": amx})
-    with precision_module.threads(4):
-        with precision_module.threads_for(precision, weight, rows):
-            assert torch.get_num_threads() == expected
-        assert torch.get_num_threads() == 4
-
-
-def test_threads_side_by_side_stay_and_have_their_share_of_the_processors() -> None:
+def test_k10_small_products_have_one_thread_and_threads_side_by_side_their_share(monkeypatch) -> None:
+    for precision, amx, weight, rows, expected in (
+        ("float32", True, 128 * 512, 16, 1),
+        ("float32", True, 256 * 1024, 16, 4),
+        ("bfloat16", True, 256 * 1024, 16, 1),
+        ("bfloat16", False, 256 * 1024, 16, 4),
+        ("int8", True, 384 * 1536, 40, 1),
+        ("int8", True, 384 * 1536, 400, 4),
+        ("int8", True, 512 * 2048, 1, 4),
+    ):
+        monkeypatch.setattr("atento.base.precision.cpu_features", lambda amx=amx: {"amx": amx})
+        with precision_module.threads(4):
+            with precision_module.threads_for(precision, weight, rows):
+                assert torch.get_num_threads() == expected
+            assert torch.get_num_threads() == 4
     before = torch.get_num_threads()
 
     def where(_: int) -> tuple[int, int]:

@@ -44,9 +44,7 @@ def log_prob(network: Network, prompt: list[int], output: list[int], mode: str) 
 @pytest.mark.parametrize(("architecture", "mode"), MODES)
 @pytest.mark.parametrize("side", ["right", "left"])
 @torch.no_grad()
-def test_e7_outputs_are_scored_as_one_pass_under_the_prefix_mask_scores_them(
-    architecture: str, mode: str, side: str
-) -> None:
+def test_e7_outputs_are_scored_as_one_pass_under_the_prefix_mask_scores_them(architecture, mode, side) -> None:
     network = made(architecture)
     steps = step_function(network, prompt=mode)  # type: ignore[arg-type]
     assert isinstance(steps, PrefixStepFunction)

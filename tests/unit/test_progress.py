@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from atento.training.progress import Reporter, describe
+from failing import fails
 
 RATES = {"learning_rate": 0.00123, "tokens_per_second": 12345.6}
 TRAIN = {"event": "train", "step": 50, "loss": 3.14159, "nll": 2.71828, **RATES}
 VALID = {"event": "valid", "step": 500, "loss": 2.5, "nll": 2.25, "bleu": 12.345, "chrf": 40.0, "seconds": 3.0}
 
 
-def test_events_are_lines_on_standard_error_and_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+def test_events_are_lines_on_standard_error_and_in_the_log_and_what_is_left_goes_by_this_process(capsys) -> None:
     assert describe(TRAIN) == "step 50: loss 3.142, nll 2.718, learning rate 1.23e-03, 12,346 tokens/s"
     assert describe(VALID) == "step 500: validation nll 2.250, bleu 12.35, chrf 40.00"
     log = io.StringIO()
@@ -33,10 +34,7 @@ def test_events_are_lines_on_standard_error_and_in_the_log(capsys: pytest.Captur
         reporter.line("word " * 100)
         reporter.close()
         assert "word " * 99 in capsys.readouterr().err
-
-
-def test_what_is_left_goes_by_the_steps_of_this_process(capsys: pytest.CaptureFixture[str]) -> None:
-    """Begun at step 0 `seconds` ago, now at 50."""
+    # Begun at step 0 `seconds` ago, now at 50
     for seconds, total, said in (
         (10, 100, "10 s left"),
         (100, 100, "1 min 40 s left"),
@@ -67,8 +65,7 @@ def test_a_full_disk_ends_the_log_and_nothing_else(capsys: pytest.CaptureFixture
         assert reporter.log is None
         printed = capsys.readouterr().err
         assert printed.count("warning: the log cannot be written: ") == 1 and "one\n" in printed and "two\n" in printed
-        with pytest.raises(OSError):
-            log.flush()  # what it could not write is still in its buffer
+        fails(OSError, "", log.flush)  # what it could not write is still in its buffer
         os.dup2(os.open(os.devnull, os.O_WRONLY), log.fileno())
 
 

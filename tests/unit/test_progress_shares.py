@@ -63,7 +63,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def test_a_line_every_half_minute_with_the_time_left(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_every_half_minute_with_the_time_left_or_a_count_and_none_of_short_work(clock, capsys) -> None:
     with Progress("translate") as progress:
         for seconds, done in ((10, 1), (29, 3), (31, 4), (40, 5), (59, 6), (62, 8), (100, 10)):
             clock.now = 100.0 + seconds
@@ -72,11 +72,6 @@ def test_a_line_every_half_minute_with_the_time_left(clock: Clock, capsys: pytes
     assert printed.out == ""
     shares = ("40% done, 46 s", "80% done, 15 s", "100% done, 0 s")
     assert printed.err.splitlines() == [f"translate: {share} left" for share in shares]
-
-
-def test_short_work_says_nothing_and_work_without_a_known_end_counts(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
     with Progress("embed") as progress:
         clock.now += 29.9
         progress.share(0, 0)

@@ -184,7 +184,7 @@ def sources() -> dict[str, str]:
     return {name.removeprefix("atento/"): path.read_text(encoding="utf-8") for name, path in files.items()}
 
 
-def test_no_file_names_code_that_is_run_and_few_can_reach_the_network() -> None:
+def test_no_file_names_code_that_is_run() -> None:
     """No pickle is written, nothing is evaluated; older weights are read by PyTorch's reader of tensors alone."""
     running = ("eval", "exec", "__import__", "pickle.load", "pickle.loads", "pickle.dump", "torch.save")
     found = set()
@@ -199,17 +199,23 @@ def test_no_file_names_code_that_is_run_and_few_can_reach_the_network() -> None:
                 if called in running or unsafely or trusting:
                     found.add(f"{name}:{node.lineno} {called}")
     assert not found
+
+
+def test_few_files_can_reach_the_network() -> None:
     importing = re.compile(rf"^\s*(import|from) {LIBRARIES}\b|^\s*from huggingface_hub import snapshot_download", re.M)
     found = {name for name, text in sources().items() if importing.search(text)}
     found = {name for name in found if not name.startswith("atento_lab/")}
     assert found == NETWORK.keys()
 
 
-def test_the_service_is_alone_on_its_machine_and_no_field_of_a_request_names_a_path() -> None:
+def test_the_service_is_alone_on_its_machine_by_default() -> None:
     from atento_cli.main import command_function
 
     assert inspect.signature(command_function("serve")).parameters["host"].default == "127.0.0.1"
-    # A model is a name of the service's own table
+
+
+def test_no_field_of_a_request_names_a_path() -> None:
+    """A model is a name of the service's own table."""
     pytest.importorskip("fastapi", reason="the service needs the extra serve")
     import atento_serve.app  # noqa: F401  with all classes of requests
     from atento_serve.http.fields import Fields

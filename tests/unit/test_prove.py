@@ -182,24 +182,22 @@ class Plant:
         return [right] * self.n_layers, [wrong] * self.n_layers
 
 
-@pytest.mark.parametrize(
-    "kind", ["padding", "causal padding", "off by one", "packing", "one pair", "one head", "one layer"]
-)
-def test_m3_planted_leaks_are_found_every_time(kind: str) -> None:
+def test_m3_planted_leaks_are_found_every_time() -> None:
     """Two random networks each: the leaks found are those that the wrong masks open, all of them and no others."""
-    for seed in range(2):
-        plant = Plant(seed)
-        right, wrong = plant.masks(kind)
-        real = torch.arange(plant.length) < plant.lengths[:, None] if kind == "padding" else None
-        allowed, opened = (walk(masks, plant.rows, plant.length) for masks in (right, wrong))
-        leaks = opened & ~allowed & (torch.ones_like(opened) if real is None else real[..., None])
-        if kind != "causal padding":  # there, a padded key is seen by itself alone when it is the last
-            assert leaks.any()
-        proof = masked(plant.network, plant.x, wrong, right, real=real, trials=2)
-        assert proof.leaks == pairs(leaks), f"seed {seed}: {proof}"
-        assert proof.across == [] and proof.broken == []
-        assert proof.ok == (not leaks.any()) and proof.may_cache == (kind in ("causal padding", "packing"))
-        assert masked(plant.network, plant.x, right, real=real, trials=2).ok
+    for kind in ("padding", "causal padding", "off by one", "packing", "one pair", "one head", "one layer"):
+        for seed in range(2):
+            plant = Plant(seed)
+            right, wrong = plant.masks(kind)
+            real = torch.arange(plant.length) < plant.lengths[:, None] if kind == "padding" else None
+            allowed, opened = (walk(masks, plant.rows, plant.length) for masks in (right, wrong))
+            leaks = opened & ~allowed & (torch.ones_like(opened) if real is None else real[..., None])
+            if kind != "causal padding":  # there, a padded key is seen by itself alone when it is the last
+                assert leaks.any()
+            proof = masked(plant.network, plant.x, wrong, right, real=real, trials=2)
+            assert proof.leaks == pairs(leaks), f"seed {seed}: {proof}"
+            assert proof.across == [] and proof.broken == []
+            assert proof.ok == (not leaks.any()) and proof.may_cache == (kind in ("causal padding", "packing"))
+            assert masked(plant.network, plant.x, right, real=real, trials=2).ok
 
 
 def test_m3_leaks_across_the_batch_are_found() -> None:
@@ -352,7 +350,7 @@ def test_m3_leaks_through_the_ids_and_which_embedding_reads_them() -> None:
     assert all(output.grad_fn is None or "Embedding" in output.grad_fn.name() for output in reached)
 
 
-def test_nothing_stays_behind() -> None:
+def test_nothing_stays_behind_and_outputs_of_whole_numbers_or_written_in_one_place_have_no_gradient() -> None:
     """No hook, no gradient of a parameter, the mode, and the global random state."""
     network = whole()
     state = torch.get_rng_state()
@@ -363,9 +361,6 @@ def test_nothing_stays_behind() -> None:
     with pytest.raises(UsageError):
         prove(network, IDS, bidirectional(), call=lambda ids: (network.encode(ids),))  # type: ignore[arg-type, return-value]
     assert not any(module._forward_hooks for module in network.modules())
-
-
-def test_outputs_of_whole_numbers_or_written_in_one_place_have_no_gradient() -> None:
     proof = prove(lambda x: (x[..., 0].cumsum(dim=1) > 0).long(), vectors(0), causal(), trials=9)
     assert proof.ok and not proof.by_gradient.any() and len(proof.leaks) == 0 and proof.by_change.any()
     # As captured graphs do: the next run must not overwrite what it is compared with
@@ -379,7 +374,7 @@ def test_outputs_of_whole_numbers_or_written_in_one_place_have_no_gradient() -> 
     assert proof.by_change.all() and not proof.by_gradient.any()
 
 
-def test_gradients_that_are_not_numbers_are_a_fault_of_their_own() -> None:
+def test_gradients_and_outputs_that_are_not_numbers_are_faults_of_their_own() -> None:
     """√ at 0 behind a `where`: outputs are right, yet whatever is differentiated in that row, 0·∞ comes back."""
     x = vectors(0).abs() + 0.1
     x[1, 4:] = -1.0
@@ -395,10 +390,7 @@ def test_gradients_that_are_not_numbers_are_a_fault_of_their_own() -> None:
     real[1, 2:] = False
     assert prove(network, x, causal(), trials=1, real=real).broken == [(1, 0), (1, 1)]
     assert prove(network, x[:1], causal(), trials=1).ok
-
-
-def test_outputs_that_are_not_numbers_are_broken() -> None:
-    """Softmax over no key, and one layer more: 0·NaN reaches every output of that row."""
+    # Softmax over no key, and one layer more: 0·NaN reaches every output of that row
     hidden = torch.zeros(B, L, L).masked_fill(~causal().dense(L)[0, 0], -torch.inf)
     hidden[1, 2] = -torch.inf
 
@@ -450,27 +442,24 @@ def same(x: Tensor) -> Tensor:
     return x
 
 
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"inputs": torch.zeros(2, 3)}, "`inputs` must be token ids (B,S) or vectors (B,S,D): got (2, 3)"),
-    ({"inputs": torch.zeros(2, 0, D)}, "`inputs` must be token ids (B,S) or vectors (B,S,D): got (2, 0, 8)"),
-    ({"inputs": torch.ones(2, 3).long()}, "`inputs` must have at least two different real tokens"),
-    ({"inputs": IDS, "real": IDS == 5}, "`inputs` must have at least two different real tokens"),
-    ({"inputs": IDS}, "no module was found that embeds the ids: give `embedding`, or vectors"),
-    ({"real": torch.ones(2, 6)}, "`real` must be boolean (2, 6): got torch.float32 (2, 6)"),
-    ({"real": torch.ones(2, 5).bool()}, "`real` must be boolean (2, 6): got torch.bool (2, 5)"),
-    ({"trials": 0}, "`trials` must be at least 1: got 0"),
-    ({"layers": 0}, "`layers` must be at least 1, and as many as the masks: got 0, masks: 0"),
-    ({"mask": [causal()] * 2, "layers": 3}, "as many as the masks: got 3, masks: 2"),
-    ({"mask": [causal()] * 2, "cross": True}, "with `cross` one mask is the whole declaration: got 2 layers"),
-    ({"mask": padding(torch.tensor([1, 2, 3]))}, "a mask of shape (3, 1, 6) does not fit 2 rows of 6 outputs"),
-    ({"call": lambda x: (x, x)}, "the network returned a tuple, not a tensor: give `call="),
-    ({"call": lambda x: x[:1]}, "outputs must be (B,T,...) for 2 rows: got (1, 6, 8)"),
-    ({"call": lambda x: x[:, 1:]}, "5 outputs for 6 inputs: give `cross=True` if they are different sequences"),
-    ({"call": lambda x: nn.functional.dropout(x)}, "two runs on the same inputs differ: call `eval()` first"),
-]
-
-
-@pytest.mark.parametrize(("given", "message"), WRONG, ids=lambda one: one[:40] if isinstance(one, str) else "")
-def test_wrong_use_is_said(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(message)):
-        prove(same, **{"inputs": vectors(0), "mask": causal(), **given})
+def test_wrong_use_is_said() -> None:
+    for given, message in (
+        ({"inputs": torch.zeros(2, 3)}, "`inputs` must be token ids (B,S) or vectors (B,S,D): got (2, 3)"),
+        ({"inputs": torch.zeros(2, 0, D)}, "`inputs` must be token ids (B,S) or vectors (B,S,D): got (2, 0, 8)"),
+        ({"inputs": torch.ones(2, 3).long()}, "`inputs` must have at least two different real tokens"),
+        ({"inputs": IDS, "real": IDS == 5}, "`inputs` must have at least two different real tokens"),
+        ({"inputs": IDS}, "no module was found that embeds the ids: give `embedding`, or vectors"),
+        ({"real": torch.ones(2, 6)}, "`real` must be boolean (2, 6): got torch.float32 (2, 6)"),
+        ({"real": torch.ones(2, 5).bool()}, "`real` must be boolean (2, 6): got torch.bool (2, 5)"),
+        ({"trials": 0}, "`trials` must be at least 1: got 0"),
+        ({"layers": 0}, "`layers` must be at least 1, and as many as the masks: got 0, masks: 0"),
+        ({"mask": [causal()] * 2, "layers": 3}, "as many as the masks: got 3, masks: 2"),
+        ({"mask": [causal()] * 2, "cross": True}, "with `cross` one mask is the whole declaration: got 2 layers"),
+        ({"mask": padding(torch.tensor([1, 2, 3]))}, "a mask of shape (3, 1, 6) does not fit 2 rows of 6 outputs"),
+        ({"call": lambda x: (x, x)}, "the network returned a tuple, not a tensor: give `call="),
+        ({"call": lambda x: x[:1]}, "outputs must be (B,T,...) for 2 rows: got (1, 6, 8)"),
+        ({"call": lambda x: x[:, 1:]}, "5 outputs for 6 inputs: give `cross=True` if they are different sequences"),
+        ({"call": lambda x: nn.functional.dropout(x)}, "two runs on the same inputs differ: call `eval()` first"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(message)):
+            prove(same, **{"inputs": vectors(0), "mask": causal(), **given})

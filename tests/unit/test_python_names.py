@@ -63,7 +63,7 @@ assert Model is atento.Model and callable(load) and callable(train) and callable
     assert done.returncode == 0, done.stderr
 
 
-def test_wrong_arguments_are_sentences(model: Model) -> None:
+def test_wrong_arguments_are_sentences_and_an_option_that_is_true_or_false_takes_nothing_else(model: Model) -> None:
     """Each was a raw error of Python's or PyTorch's."""
     pairs = [("a", "b")]
     calls: dict[str, Callable[[], object]] = {
@@ -95,9 +95,28 @@ def test_wrong_arguments_are_sentences(model: Model) -> None:
         fails(UsageError, re.escape(said), call)
     for wrong in (3, None, ["runs/x"]):
         fails(UsageError, "`model` must be a folder, a file or a hub name: got", atento.load, wrong)
+    # The text "no" would count as true. Every option of that type, by the signatures
+    tagger = atento.load("micro-world-entities")
+    calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
+        *((call, (model, [("a", "b")])) for call in (evaluate, calibrate)),
+        *((model.translate, ("a",)), (tagger.tag, ("a",)), (tagger.tag_words, (["a"],))),
+        *((atento.load, ("micro-world-en-pt",)), (atento.train, ({},))),
+    ]
+    seen = set()
+    for call, arguments in calls:
+        for name, option in inspect.signature(call).parameters.items():
+            if option.kind is option.KEYWORD_ONLY and option.annotation in (bool, "bool", "bool | None", bool | None):
+                seen.add(name)
+                for wrong in ("no", 1):
+                    with pytest.raises((UsageError, RecipeError), match=rf"{name}.* must be (?i:true or false)"):
+                        call(*arguments, **{name: wrong})
+    assert seen >= {"split_sentences", "protect", "greedy", "exact", "force", "skip_bad", "fit", "constrained"}
+    assert model.translate("a", greedy=np.True_) == model.translate("a", greedy=True)
+    with pytest.raises(RecipeError, match="skip_bad must be true or false: got 'no'"):
+        load_recipe({"task": "translation", "data": {"train": {"file": "a.tsv"}, "skip_bad": "no"}})
 
 
-def test_numbers_and_arrays_of_numpy_are_those_of_python(model: Model) -> None:
+def test_numbers_and_arrays_of_numpy_names_of_texts_and_another_process_change_nothing(model: Model) -> None:
     """Values of `np.arange`, of a table's column or of a random search were refused: "got a value of type int64"."""
     text: str = PAIRS[0].source
     options: dict[str, Any] = {"beam": np.int64(3), "n_best": np.int64(2), "max_new_tokens": torch.tensor(5)}
@@ -110,10 +129,7 @@ def test_numbers_and_arrays_of_numpy_are_those_of_python(model: Model) -> None:
     rows = np.array([(pair.source, pair.target) for pair in PAIRS[:3]])
     assert atento.evaluate(model, rows)["bleu"].value == atento.evaluate(model, rows.tolist())["bleu"].value
     assert texts_and_pairs(zip(["a", "b"], ["c", "d"])) == (["a", "b"], ["c", "d"])
-
-
-def test_a_tokenizer_passes_to_another_process_and_methods_take_their_text_by_name(model: Model) -> None:
-    """`datasets.map` with several processes and the workers of a `DataLoader` pickle it."""
+    # `datasets.map` with several processes and the workers of a `DataLoader` pickle it
     tokenizer = pickle.loads(pickle.dumps(model.tokenizer))
     assert tokenizer.encode("I see.") == model.tokenizer.encode("I see.")
     assert tokenizer.decode([300, 5]) == model.tokenizer.decode([300, 5])
@@ -144,7 +160,7 @@ def test_a_model_moves_and_changes_its_precision(model: Model) -> None:
     assert model.device.type == "cpu" and model.precision == "float32"
 
 
-def test_attention_of_a_summary_and_sentences_that_are_split(model: Model) -> None:
+def test_attention_of_a_summary_sentences_that_are_split_and_reprs_of_one_short_line(model: Model) -> None:
     """`attend` without a target asked every model for a translation, which a summariser refuses."""
     summariser = Model(model.network, model.tokenizer, model.config | {"task": "summarization"}, None)
     text = PAIRS[0].source
@@ -158,32 +174,7 @@ def test_attention_of_a_summary_and_sentences_that_are_split(model: Model) -> No
     assert model.translate([f"{one} {two}", "", one], split_sentences=True) == [both, "", model.translate(one)]
     with pytest.raises(UsageError, match="`n_best` and `split_sentences` exclude each other"):
         model.translate(one, n_best=2, split_sentences=True)  # type: ignore[call-overload]
-
-
-def test_an_option_that_is_true_or_false_takes_nothing_else(model: Model) -> None:
-    """The text "no" would count as true. Every option of that type, by the signatures."""
-    tagger = atento.load("micro-world-entities")
-    calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
-        *((call, (model, [("a", "b")])) for call in (evaluate, calibrate)),
-        *((model.translate, ("a",)), (tagger.tag, ("a",)), (tagger.tag_words, (["a"],))),
-        *((atento.load, ("micro-world-en-pt",)), (atento.train, ({},))),
-    ]
-    seen = set()
-    for call, arguments in calls:
-        for name, option in inspect.signature(call).parameters.items():
-            if option.kind is option.KEYWORD_ONLY and option.annotation in (bool, "bool", "bool | None", bool | None):
-                seen.add(name)
-                for wrong in ("no", 1):
-                    with pytest.raises((UsageError, RecipeError), match=rf"{name}.* must be (?i:true or false)"):
-                        call(*arguments, **{name: wrong})
-    assert seen >= {"split_sentences", "protect", "greedy", "exact", "force", "skip_bad", "fit", "constrained"}
-    assert model.translate("a", greedy=np.True_) == model.translate("a", greedy=True)
-    with pytest.raises(RecipeError, match="skip_bad must be true or false: got 'no'"):
-        load_recipe({"task": "translation", "data": {"train": {"file": "a.tsv"}, "skip_bad": "no"}})
-
-
-def test_reprs_are_one_short_line_and_tables_are_escaped(model: Model) -> None:
-    """Python: reprs of 300 characters, or none at all (`Tokenizer`, `TokenScores`)."""
+    # Python: reprs of 300 characters, or none at all (`Tokenizer`, `TokenScores`)
     trace = Trace()
     written = generate(model.network, torch.tensor([[5, 6, 7]]), Beam(4), max_new_tokens=20, trace=trace)[0][0]
     many = [" ".join(pair.target for pair in PAIRS[n : n + 20]) for n in range(5)]

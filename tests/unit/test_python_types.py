@@ -37,7 +37,7 @@ LISTS = ("stop", "stop_tokens", "banned_words", "banned_tokens", "required_words
 WIDER = ("mbr", *LISTS)  # also a function; also one string or any sequence
 
 
-def test_the_typed_options_are_the_fields_of_the_configurations() -> None:
+def test_the_typed_options_are_the_fields_of_the_configurations_and_the_flags_of_the_commands() -> None:
     options, fields = get_type_hints(DecodingOptions), get_type_hints(DecodingConfig)
     assert options.keys() - fields.keys() == {"greedy"} and fields.keys() - options.keys() == {"n_best"}
     assert {name: kind for name, kind in options.items() if name in fields and name not in WIDER} == {
@@ -48,9 +48,6 @@ def test_the_typed_options_are_the_fields_of_the_configurations() -> None:
     options, fields = get_type_hints(EmbeddingOptions), get_type_hints(EmbeddingConfig)
     assert options.keys() - fields.keys() == {"prompt_name", "dimensions", "head"}
     assert fields.items() - options.items() == {(name, fields[name]) for name in PROMPTS}
-
-
-def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
     assert {*_FLAGS, "seed"} == {*DecodingOptions.__annotations__, "n_best"}  # --seed is every command's
     for method in (Model.translate, Model.summarize, Model.generate):
         assert "n_best" in inspect.signature(method).parameters

@@ -19,7 +19,7 @@ def updates(random_updates: bool, epoch: int = 0) -> list[list[NDArray[np.int64]
     return plan(SOURCES, TARGETS, UPDATES, 1, 7, epoch, random_updates=random_updates)
 
 
-def test_an_epoch_has_every_example_once_in_equal_updates_of_which_none_is_empty() -> None:
+def test_an_epoch_has_every_example_once_in_equal_updates_of_both_tasks() -> None:
     planned = updates(True)
     assert len(planned) == UPDATES
     assert sorted(np.concatenate([part for parts in planned for part in parts]).tolist()) == list(range(len(SOURCES)))
@@ -33,8 +33,6 @@ def test_an_epoch_has_every_example_once_in_equal_updates_of_which_none_is_empty
         assert len(planned) == count and all(parts and all(map(len, parts)) for parts in planned)
     assert [name for name, spec in TASKS.items() if spec.several_tasks] == ["text-to-text"]
 
-
-def test_every_update_has_examples_of_both_tasks_and_one_sorted_by_length_has_not() -> None:
     def mixed(planned: list[list[NDArray[np.int64]]]) -> int:
         shares = [float((np.concatenate(parts) < LABELS).mean()) for parts in planned]
         return sum(0.1 < share < 0.95 for share in shares)

@@ -112,7 +112,7 @@ def test_c11_padding_changes_nothing_wherever_it_stands(source: Any, target: Any
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_c11_what_stands_in_padding_is_never_read(form: str) -> None:
+def test_c11_c12_padding_is_never_read_given_states_padded_pieces_and_rows_that_change_places(form: str) -> None:
     """Not by a single bit, nor by the gradient."""
     network = seq2seq(form)
     real_target = torch.tensor([[True] * 6, [True] * 4 + [False] * 2, [False] * 3 + [True] * 3])
@@ -124,55 +124,7 @@ def test_c11_what_stands_in_padding_is_never_read(form: str) -> None:
         results.append((out.encoded, out.logits[real_target], gradient))
     for one, other in zip(*results):
         assert torch.equal(one, other)
-
-
-def test_a10_c11_a_source_of_nothing_gives_nothing_and_the_best_output_is_seen() -> None:
-    """No state, a context of zeros, and no NaN, with attention and without."""
-    empty = torch.zeros_like(REAL)
-    for form in ("lstm-none", "lstm-additive", "gru-bilinear"):
-        out = seq2seq(form)(SOURCE, TARGET, source_token_mask=empty)
-        assert bool((out.encoded == 0).all()) and bool(out.logits.isfinite().all())
-    network = seq2seq("lstm-additive")
-    with observe(network) as seen:
-        ((best, _),) = generate(network, SOURCE[:1], Beam(3, 1.0, 2), max_new_tokens=7)
-    read = [CONFIG.start_id, *(best.ids if best.finished else best.ids[:-1])]
-    with observe(network) as forced:
-        network(SOURCE[:1], torch.tensor([read]))
-    torch.testing.assert_close(seen["cross", 0], forced["cross", 0], rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("form", [form for form in FORMS if "none" not in form])
-def test_a5_padded_source_positions_weigh_exactly_nothing(form: str) -> None:
-    with observe(seq2seq(form)) as seen:
-        seq2seq(form)(SOURCE, TARGET, source_token_mask=REAL)
-    weights = seen["cross", 0]
-    assert weights.shape == (3, 1, 6, 5)
-    hidden = ~REAL[:, None, None].expand_as(weights)
-    assert bool((weights[hidden] == 0).all()) and bool((weights[~hidden] > 0).all())
-    torch.testing.assert_close(weights.sum(-1), torch.ones(3, 1, 6), rtol=0, atol=1e-6)
-
-
-some_cuts = st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted)
-
-
-@settings(max_examples=25)
-@given(cuts=some_cuts, form=st.sampled_from(sorted(FORMS)), padded=st.booleans())
-def test_c12_steps_equal_the_whole_however_the_target_is_cut(cuts: list[int], form: str, padded: bool) -> None:
-    network, real = seq2seq(form), REAL if padded else None
-    whole = network(SOURCE, TARGET, source_token_mask=real).logits
-    state, parts, start = network.begin(), [], 0
-    for end in [*cuts, 6]:
-        source = SOURCE if start == 0 else None
-        out = network(source, TARGET[:, start:end], source_token_mask=real if start == 0 else None, state=state)
-        assert out.state is state and state.length == end
-        parts.append(out.logits)
-        start = end
-    close(torch.cat(parts, dim=1), whole)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_c12_given_states_padded_pieces_and_rows_that_change_places(form: str) -> None:
-    """`encoded` and its padding mask are enough: C is read off it."""
+    # `encoded` and its padding mask are enough: C is read off it
     network = seq2seq(form)
     whole = network(SOURCE, TARGET, source_token_mask=REAL)
     close(network(None, TARGET, encoded=whole.encoded, source_token_mask=REAL).logits, whole.logits)
@@ -196,8 +148,66 @@ def test_c12_given_states_padded_pieces_and_rows_that_change_places(form: str) -
         close(logits, expected[chosen, t])
 
 
+def test_a10_c11_a_source_of_nothing_gives_nothing_and_the_best_output_is_seen() -> None:
+    """No state, a context of zeros, and no NaN, with attention and without."""
+    empty = torch.zeros_like(REAL)
+    for form in ("lstm-none", "lstm-additive", "gru-bilinear"):
+        out = seq2seq(form)(SOURCE, TARGET, source_token_mask=empty)
+        assert bool((out.encoded == 0).all()) and bool(out.logits.isfinite().all())
+    network = seq2seq("lstm-additive")
+    with observe(network) as seen:
+        ((best, _),) = generate(network, SOURCE[:1], Beam(3, 1.0, 2), max_new_tokens=7)
+    read = [CONFIG.start_id, *(best.ids if best.finished else best.ids[:-1])]
+    with observe(network) as forced:
+        network(SOURCE[:1], torch.tensor([read]))
+    torch.testing.assert_close(seen["cross", 0], forced["cross", 0], rtol=0, atol=1e-6)
+
+
+def test_a5_a10_observed_steps_join_rows_are_slices_and_padding_weighs_exactly_nothing() -> None:
+    for form in [form for form in FORMS if "none" not in form]:
+        with observe(seq2seq(form)) as seen:
+            seq2seq(form)(SOURCE, TARGET, source_token_mask=REAL)
+        weights = seen["cross", 0]
+        assert weights.shape == (3, 1, 6, 5)
+        hidden = ~REAL[:, None, None].expand_as(weights)
+        assert bool((weights[hidden] == 0).all()) and bool((weights[~hidden] > 0).all())
+        torch.testing.assert_close(weights.sum(-1), torch.ones(3, 1, 6), rtol=0, atol=1e-6)
+    for form in ("lstm-additive", "gru-bilinear", "lstm-bilinear-fed"):
+        network = seq2seq(form)
+        with observe(network) as whole:
+            network(SOURCE, TARGET, source_token_mask=REAL)
+        with observe(network) as stepped:
+            state = network.begin()
+            for t in range(6):
+                network(SOURCE, TARGET[:, t : t + 1], source_token_mask=REAL, state=state)
+        torch.testing.assert_close(stepped["cross", 0], whole["cross", -1], rtol=0, atol=1e-6)
+        with observe(network, rows=[4, 1], layers=[-1], heads=[0]) as some:
+            network(SOURCE, TARGET, source_token_mask=REAL)
+        assert torch.equal(some["cross", 0], whole["cross", 0][:, :, [4, 1]])
+        with pytest.raises(UsageError, match="no 'decoder' attention was observed, only: cross"):
+            whole["decoder", 0]
+
+
+some_cuts = st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted)
+
+
+@settings(max_examples=25)
+@given(cuts=some_cuts, form=st.sampled_from(sorted(FORMS)), padded=st.booleans())
+def test_c12_steps_equal_the_whole_however_the_target_is_cut(cuts: list[int], form: str, padded: bool) -> None:
+    network, real = seq2seq(form), REAL if padded else None
+    whole = network(SOURCE, TARGET, source_token_mask=real).logits
+    state, parts, start = network.begin(), [], 0
+    for end in [*cuts, 6]:
+        source = SOURCE if start == 0 else None
+        out = network(source, TARGET[:, start:end], source_token_mask=real if start == 0 else None, state=state)
+        assert out.state is state and state.length == end
+        parts.append(out.logits)
+        start = end
+    close(torch.cat(parts, dim=1), whole)
+
+
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
-def test_c12_c17b_a_language_model_cut_in_pieces_or_padded(cell: CellName) -> None:
+def test_c12_c17b_a_language_model_cut_in_pieces_or_padded_whose_weights_begin_as_published(cell: CellName) -> None:
     model = language_model(cell)
     whole = model(TARGET).logits
     state = model.begin()
@@ -209,43 +219,7 @@ def test_c12_c17b_a_language_model_cut_in_pieces_or_padded(cell: CellName) -> No
     state = model.begin()
     model(wide[:, :4], token_mask=real[:, :4], state=state)
     close(model(wide[:, 4:], token_mask=real, state=state).logits[:, :-1], whole[:, 2:])  # a mask of all of it
-
-
-@pytest.mark.parametrize("form", ["lstm-additive", "gru-bilinear", "lstm-bilinear-fed"])
-def test_a10_observed_steps_join_and_rows_are_slices(form: str) -> None:
-    network = seq2seq(form)
-    with observe(network) as whole:
-        network(SOURCE, TARGET, source_token_mask=REAL)
-    with observe(network) as stepped:
-        state = network.begin()
-        for t in range(6):
-            network(SOURCE, TARGET[:, t : t + 1], source_token_mask=REAL, state=state)
-    torch.testing.assert_close(stepped["cross", 0], whole["cross", -1], rtol=0, atol=1e-6)
-    with observe(network, rows=[4, 1], layers=[-1], heads=[0]) as some:
-        network(SOURCE, TARGET, source_token_mask=REAL)
-    assert torch.equal(some["cross", 0], whole["cross", 0][:, :, [4, 1]])
-    with pytest.raises(UsageError, match="no 'decoder' attention was observed, only: cross"):
-        whole["decoder", 0]
-
-
-@pytest.mark.parametrize("form", [pytest.param(f, marks=[pytest.mark.slow] * (n % 3 > 0)) for n, f in enumerate(FORMS)])
-def test_gradients_are_those_of_finite_differences(form: str) -> None:
-    """Every parameter of a tiny network, the source padded on both sides, the target on the right."""
-    config = replace(CONFIG, vocab_size=5, d_model=2, n_layers=1, recurrent=FORMS[form])
-    network = shaken(RecurrentSeq2Seq(config))
-    source, target = torch.tensor([[4, 3, 2], [1, 4, 0]]), torch.tensor([[2, 1, 4], [2, 3, 0]])
-    real, real_target = torch.tensor([[False, True, True], [True, True, False]]), target > 0
-
-    def logits(*_: Tensor) -> Tensor:
-        out: Tensor = network(source, target, source_token_mask=real, target_token_mask=real_target).logits
-        return out[real_target]
-
-    assert torch.autograd.gradcheck(logits, tuple(network.parameters()), fast_mode=True)
-
-
-@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
-def test_weights_begin_as_published(cell: CellName) -> None:
-    """Recurrent matrices orthogonal gate by gate, others within ±1/√D, biases 0 and 1 for the forget gate."""
+    # Recurrent matrices orthogonal gate by gate, others within ±1/√D, biases 0 and 1 for the forget gate
     torch.manual_seed(3)
     config = replace(CONFIG, recurrent=replace(FORMS["lstm-additive"], cell=cell), d_model=16)
     network = RecurrentSeq2Seq(config)
@@ -267,6 +241,21 @@ def test_weights_begin_as_published(cell: CellName) -> None:
     assert not torch.equal(RecurrentSeq2Seq(config).embedding.weight, network.embedding.weight)
 
 
+@pytest.mark.parametrize("form", [pytest.param(f, marks=[pytest.mark.slow] * (n % 3 > 0)) for n, f in enumerate(FORMS)])
+def test_gradients_are_those_of_finite_differences(form: str) -> None:
+    """Every parameter of a tiny network, the source padded on both sides, the target on the right."""
+    config = replace(CONFIG, vocab_size=5, d_model=2, n_layers=1, recurrent=FORMS[form])
+    network = shaken(RecurrentSeq2Seq(config))
+    source, target = torch.tensor([[4, 3, 2], [1, 4, 0]]), torch.tensor([[2, 1, 4], [2, 3, 0]])
+    real, real_target = torch.tensor([[False, True, True], [True, True, False]]), target > 0
+
+    def logits(*_: Tensor) -> Tensor:
+        out: Tensor = network(source, target, source_token_mask=real, target_token_mask=real_target).logits
+        return out[real_target]
+
+    assert torch.autograd.gradcheck(logits, tuple(network.parameters()), fast_mode=True)
+
+
 def test_on_the_meta_device_the_numbers_learned_are_counted() -> None:
     """A published size: 512 wide, 4 + 4 layers of LSTM, a vocabulary of 32,000, all embeddings one matrix."""
     width, vocabulary = 512, 32000
@@ -284,7 +273,7 @@ def test_on_the_meta_device_the_numbers_learned_are_counted() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_copy_in_bfloat16_runs_and_learns(form: str) -> None:
+def test_a_copy_in_bfloat16_runs_and_learns_and_dropout_is_reproducible(form: str) -> None:
     network = seq2seq(form)
     copy = deepcopy(network).to(torch.bfloat16)
     out = copy(SOURCE, TARGET, source_token_mask=REAL)
@@ -295,6 +284,19 @@ def test_a_copy_in_bfloat16_runs_and_learns(form: str) -> None:
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in copy.parameters())
     logits, _ = PlainStepFunction(copy).step(TARGET[:, 0], PlainStepFunction(copy).begin(SOURCE, REAL))
     assert logits.dtype == torch.float32
+    # Both embeddings, between the 2 layers of either side (in some decoders at each of 6 steps), what is projected
+    network = shaken(RecurrentSeq2Seq(replace(CONFIG, dropout=0.3, recurrent=FORMS[form]))).train()
+
+    def logits(seed: int) -> Tensor:
+        found: Tensor = network(SOURCE, TARGET, source_token_mask=REAL, random=Randomness(seed)).logits
+        return found
+
+    assert torch.equal(logits(1), logits(1)) and not torch.allclose(logits(1), logits(2))
+    assert not torch.allclose(logits(1), network.eval()(SOURCE, TARGET, source_token_mask=REAL).logits)
+    random = Randomness(1)
+    network.train()(SOURCE, TARGET, random=random)
+    assert random.use == 3 + 1 + (6 if "additive" in form or "fed" in form else 1)
+    assert not any(isinstance(part, nn.RNNBase) and part.dropout for part in network.modules())  # torch's own is off
 
 
 def test_dropout_is_drawn_from_what_is_given_and_only_while_training() -> None:
@@ -310,20 +312,3 @@ def test_dropout_is_drawn_from_what_is_given_and_only_while_training() -> None:
     drawn = model(TARGET).logits  # nothing given: PyTorch's global generator
     torch.manual_seed(0)
     assert torch.equal(model(TARGET).logits, drawn) and not torch.allclose(model(TARGET).logits, drawn)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_dropout_of_an_encoder_decoder_is_reproducible(form: str) -> None:
-    """Both embeddings, between the 2 layers of either side (in some decoders at each of 6 steps), what is projected."""
-    network = shaken(RecurrentSeq2Seq(replace(CONFIG, dropout=0.3, recurrent=FORMS[form]))).train()
-
-    def logits(seed: int) -> Tensor:
-        found: Tensor = network(SOURCE, TARGET, source_token_mask=REAL, random=Randomness(seed)).logits
-        return found
-
-    assert torch.equal(logits(1), logits(1)) and not torch.allclose(logits(1), logits(2))
-    assert not torch.allclose(logits(1), network.eval()(SOURCE, TARGET, source_token_mask=REAL).logits)
-    random = Randomness(1)
-    network.train()(SOURCE, TARGET, random=random)
-    assert random.use == 3 + 1 + (6 if "additive" in form or "fed" in form else 1)
-    assert not any(isinstance(part, nn.RNNBase) and part.dropout for part in network.modules())  # torch's own is off

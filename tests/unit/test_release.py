@@ -11,7 +11,7 @@ from tools import release
 CHANGELOG = (Path(__file__).parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_the_notes_of_a_version_are_its_section_alone() -> None:
+def test_the_notes_of_a_version_are_its_section_alone_and_versions_fall() -> None:
     text = "## [Unreleased]\n\n- c\n\n## [0.2.0] - 2026-11-26\n\n### Added\n\n- b\n\n## [0.1.0] - 2026-01-02\n\n- a\n"
     assert release.notes("0.2.0", text) == "### Added\n\n- b" and release.notes("0.1.0", text) == "- a"
     for number in ("0.3.0", "0.2", "0x2.0", "Unreleased"):
@@ -19,10 +19,7 @@ def test_the_notes_of_a_version_are_its_section_alone() -> None:
             release.notes(number, "## [Unreleased]\n\n- c\n\n## [0.2.0] - 2026-11-26\n\n- b\n")
     with pytest.raises(SystemExit, match=r"status 3\nno such thing"):
         release.run(sys.executable, "-c", "import sys; print('no such thing', file=sys.stderr); sys.exit(3)")
-
-
-def test_the_changelog_has_this_version_and_versions_fall() -> None:
-    """Keep a Changelog: Unreleased first, then versions from the newest, each with a date, under six headings."""
+    # Keep a Changelog: Unreleased first, then versions from the newest, each with a date, under six headings
     first, *headings = re.findall(r"^## (.+)$", CHANGELOG, flags=re.M)
     assert first == "[Unreleased]"
     found = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)", heading) for heading in headings]

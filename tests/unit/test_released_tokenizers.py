@@ -76,7 +76,7 @@ def model(pieces: Sequence[tuple[Any, ...]], kind: int = 1, **trainer: int) -> b
     return body + field(2, settings) + field(3, field(1, b"identity") + field(3, 1))
 
 
-def test_d2_t5_and_its_fields_by_hand(tmp_path: Path) -> None:
+def test_d2_t5_xlm_roberta_and_llama_by_hand(tmp_path: Path) -> None:
     """Sentinels stand behind the pieces, the last first; `▁a` (-2.5) beats `▁` and `a` (-5)."""
     found = read_model(model(T5, byte_fallback=1), Path("m"))
     assert [(p.text, p.score, p.type) for p in found.pieces] == [(*row, 1)[:3] for row in T5]
@@ -92,10 +92,8 @@ def test_d2_t5_and_its_fields_by_hand(tmp_path: Path) -> None:
     mt5 = Tokenizer.load(put(tmp_path / "mt5", {"spiece.model": model([*T5, ("▁<extra_id_0>", 0.0, 4)])}))
     assert mt5.vocab_size == 8 and mt5.specials.id("<extra_id_0>") == 7
     assert 7 not in mt5.encode("a <extra_id_0>") and mt5.decode([5, 7]) == "a"
-
-
-def test_d2_xlm_roberta_by_hand(tmp_path: Path) -> None:
-    """fairseq's ids: the model's pieces from the fourth on, one higher, and the mask last."""
+    # fairseq's ids: the model's pieces from the fourth on, one higher, and the mask last
+    tmp_path = tmp_path / "xlm-roberta"
     pieces = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), *T5[3:]]
     ours = Tokenizer.load(put(tmp_path, {"sentencepiece.bpe.model": model(pieces)}))
     assert (ours.bos_id, ours.pad_id, ours.eos_id, ours.unk_id, ours.mask_id) == (0, 1, 2, 3, 8)
@@ -103,10 +101,8 @@ def test_d2_xlm_roberta_by_hand(tmp_path: Path) -> None:
     assert ours.encode_with_mask("a <mask> b") == [6, 8, 4, 7] and 8 not in ours.encode("a <mask> b")
     path = put(tmp_path / "other", {"sentencepiece.bpe.model": model(T5)}) / "sentencepiece.bpe.model"
     assert message(path.parent) == f"{path} must begin with <unk>, <s> and </s>, which fairseq's ids count on"
-
-
-def test_d2_llama_by_hand(tmp_path: Path) -> None:
-    """Merges follow the ids: `ab` (8) is joined before `▁a` (9); unknown letters are bytes; no string is special."""
+    # Merges follow the ids: `ab` (8) is joined before `▁a` (9); unknown letters are bytes; no string is special
+    tmp_path = tmp_path / "llama"
     pieces: list[tuple[Any, ...]] = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)]
     pieces += [("▁", 0.0), ("a", 0.0), ("b", 0.0), ("<s", 0.0), (">", 0.0), ("ab", -1.0), ("▁a", -2.0)]
     pieces += [("<", -3.0), ("s", -3.0), *((f"<0x{i:02X}>", 0.0, 6) for i in range(256))]
@@ -152,7 +148,7 @@ def test_any_bytes_are_a_model_or_a_clear_error(junk: bytes, at: int) -> None:
 # Vocabulary files
 
 
-def test_d1_bert_by_hand(tmp_path: Path) -> None:
+def test_d1_bert_by_hand_and_vocabularies_of_lines_that_are_damaged(tmp_path: Path) -> None:
     folder = put(tmp_path, {"vocab.txt": lines(BERT), "tokenizer_config.json": {"do_lower_case": True}})
     ours = Tokenizer.load(folder)
     assert (ours.kind, ours.lowercase, ours.vocab_size) == ("wordpiece", True, 13)
@@ -164,9 +160,7 @@ def test_d1_bert_by_hand(tmp_path: Path) -> None:
     assert ours.target is ours
     cased = put(tmp_path / "cased", {"vocab.txt": lines(BERT), "tokenizer_config.json": {"do_lower_case": False}})
     assert Tokenizer.load(cased).encode("Gato") == [1]
-
-
-def test_vocabularies_of_lines_that_are_damaged(tmp_path: Path) -> None:
+    tmp_path = put(tmp_path / "damaged", {})
     path = tmp_path / "vocab.txt"
     for content, expected in [
         ("", f"{path} must hold a vocabulary: it is empty"),
@@ -181,7 +175,7 @@ def test_vocabularies_of_lines_that_are_damaged(tmp_path: Path) -> None:
     assert message(tmp_path) == f"`do_lower_case` in {tmp_path} must be true or false: got 'yes'"
 
 
-def test_gpt2_by_hand(tmp_path: Path) -> None:
+def test_gpt2_by_hand_and_vocabularies_and_merges_that_are_damaged(tmp_path: Path) -> None:
     ours = Tokenizer.load(put(tmp_path, {"vocab.json": GPT2, "merges.txt": MERGES}))
     assert ours.tokens(ours.encode("gat gato")) == ["g", "at", "Ġgat", "o"]
     assert ours.decode([1, 6, 8, 4, 0]) == "gat gato"  # its one special token is hidden, though it is the unknown too
@@ -198,9 +192,7 @@ def test_gpt2_by_hand(tmp_path: Path) -> None:
     gaps = {"vocab.json": ROBERTA, "merges.txt": "", "tokenizer_config.json": {"extra_special_tokens": ["<x>"]}}
     folder = put(tmp_path / "gaps", gaps)  # nine pieces, and the ids go up to 13
     assert message(folder) == f"the vocabulary of {folder} must have no gaps: an added token has the id of another"
-
-
-def test_vocabularies_and_merges_that_are_damaged(tmp_path: Path) -> None:
+    tmp_path = tmp_path / "damaged"
     vocabulary, merges = tmp_path / "vocab.json", tmp_path / "merges.txt"
     cases: list[tuple[dict[str, Any], str]] = [
         ({"vocab.json": "{"}, f"{vocabulary} must be JSON: "),
@@ -223,7 +215,7 @@ def test_vocabularies_and_merges_that_are_damaged(tmp_path: Path) -> None:
     assert message(tmp_path) == f"no gpt2 tokenizer in {tmp_path}: it has no vocab.json"
 
 
-def test_d2_pegasus_has_its_masks_and_the_tokens_of_its_pretraining_before_its_pieces(tmp_path: Path) -> None:
+def test_d2_pegasus_has_its_masks_before_its_pieces_and_albert_drops_accents_unless_it_keeps_them(tmp_path) -> None:
     config = {"tokenizer_class": "PegasusTokenizer"}
     ours = Tokenizer.load(put(tmp_path, {"spiece.model": model(T5), "tokenizer_config.json": config}))
     assert ours.vocab_size == len(T5) + 103 and ours.with_specials(ours.encode("a b"))[0] == [108, 106, 109, 1]
@@ -236,9 +228,7 @@ def test_d2_pegasus_has_its_masks_and_the_tokens_of_its_pretraining_before_its_p
     assert message(tmp_path) == f"`offset` in {tmp_path} must lie in 0 ... 10000: got -1"
     put(tmp_path, {"tokenizer_config.json": {**config, "mask_token_sent": None}})
     assert "must begin with <pad>, </s> and <unk>, and fit `offset` and the masks" in message(tmp_path)
-
-
-def test_d2_albert_drops_accents_unless_it_keeps_them_and_parts_numbers_from_commas(tmp_path: Path) -> None:
+    tmp_path = tmp_path / "albert"
     pieces = [("<pad>", 0.0, 3), ("<unk>", 0.0, 2), ("[CLS]", 0.0, 3), ("[SEP]", 0.0, 3), ("[MASK]", 0.0, 4)]
     pieces += [("▁", -3.0), ("▁a", -2.0), ("á", -2.0), ("A", -2.0), ("1", -3.0), (",", -3.0), ("1,", -1.0), ('"', -1.0)]
     config = {"tokenizer_class": "AlbertTokenizer"}
@@ -321,9 +311,8 @@ FOLDERS: dict[str, dict[str, Any]] = {
     "t5": {"spiece.model": model(T5)},
     "llama": {"tokenizer.model": model(LLAMA, 2)},
 }
-KEYS = ["pad", "unk", "bos", "eos", "cls", "sep", "mask"]
 SETTINGS = [
-    *(f"{role}_token" for role in KEYS),
+    *(f"{role}_token" for role in ["pad", "unk", "bos", "eos", "cls", "sep", "mask"]),
     *("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space", "add_bos_token", "add_eos_token"),
     *("extra_ids", "additional_special_tokens", "extra_special_tokens", "added_tokens_decoder", "tokenizer_class"),
 ]

@@ -222,8 +222,7 @@ def histories_of(planted_retain: Callable[..., list[int]], count: int = 200) -> 
     ],
 )
 def test_r6_has_teeth(bug: str) -> None:
-    with pytest.raises(AssertionError):
-        histories_of(planted(bug), count=3000)  # ends at the first that bites
+    fails(AssertionError, "", histories_of, planted(bug), count=3000)  # ends at the first that bites
 
 
 @pytest.mark.usefixtures("quiet")
@@ -274,9 +273,7 @@ def test_what_is_being_read_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("call", "deleted"), [("rename", []), ("rmdir", [1])])
-def test_a_deletion_that_fails_is_a_warning(
-    tmp_path: Path, call: str, deleted: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_deletion_that_fails_is_a_warning(tmp_path, call, deleted, monkeypatch, caplog) -> None:
     save(tmp_path, 1)
     save(tmp_path, 2)
     monkeypatch.setattr(os, call, Retention.refuse)

@@ -34,21 +34,18 @@ def text(seed: int) -> bytes:
     return ("".join(row + draw.choice(("\n", "\r\n")) for row in rows) + draw.choice(("", "last"))).encode()
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_the_blocks_of_a_file_have_its_lines_and_its_bytes(tmp_path: Path, seed: int) -> None:
-    path, step = tmp_path / "a.txt", 1 + seed % 5
-    path.write_bytes(text(seed))
-    plan = Input(str(path)).plan(Reading(step))
-    parts = lines_of(Input(str(path)), plan)
-    assert [line for part in parts for line in part] == read_lines(path)
-    assert all(len(part) == step for part in parts[:-1]) and plan.lines == len(read_lines(path))
-    assert [block.first for block in plan.blocks] == [1 + step * n for n in range(len(parts))]
-    content = path.read_bytes()
-    assert b"".join(content[b.offset : b.offset + b.size] for b in plan.blocks) == content
-    assert plan.sha256 == hashlib.sha256(content).hexdigest()
-
-
-def test_small_files_parts_and_the_number_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks_of_a_file_have_its_lines_and_its_bytes_and_small_files_few(tmp_path, monkeypatch) -> None:
+    for seed in range(12):
+        path, step = tmp_path / "a.txt", 1 + seed % 5
+        path.write_bytes(text(seed))
+        plan = Input(str(path)).plan(Reading(step))
+        parts = lines_of(Input(str(path)), plan)
+        assert [line for part in parts for line in part] == read_lines(path)
+        assert all(len(part) == step for part in parts[:-1]) and plan.lines == len(read_lines(path))
+        assert [block.first for block in plan.blocks] == [1 + step * n for n in range(len(parts))]
+        content = path.read_bytes()
+        assert b"".join(content[b.offset : b.offset + b.size] for b in plan.blocks) == content
+        assert plan.sha256 == hashlib.sha256(content).hexdigest()
     for content in (b"", b"\n", b"x", b"x\n", b"\xef\xbb\xbf", b"\xef\xbb\xbfa\nb", b"a\n\n\n"):
         path = tmp_path / "a.txt"
         path.write_bytes(content)
@@ -71,27 +68,27 @@ def test_small_files_parts_and_the_number_of_blocks(tmp_path: Path, monkeypatch:
     assert lines_of(Input(str(path)), plan)[1] == ["6", "7", "8", "9", "10", "11"]
 
 
-@pytest.mark.parametrize("url", ["memory://folder/{}", "file://{}"])
-def test_a_url_is_read_as_a_local_file_is(tmp_path: Path, url: str) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(text(7) + b"\nend\n")
-    packed = tmp_path / "a.txt.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    for local in (path, packed):
-        address = url.format(local)
-        if url.startswith("memory"):
-            fsspec.filesystem("memory").pipe(address, local.read_bytes())
-        source = Input(address, name="remote")
-        plan = source.plan(Reading(4))
-        assert plan == Input(str(local)).plan(Reading(4))
-        assert [line for part in lines_of(source, plan) for line in part] == read_lines(path)
-        version = source.version()
-        assert version["size"] == local.stat().st_size and len(version) > 1
-    fails(DataError, "remote: cannot be read: no such file", Input("memory://folder/none", name="remote").version)
-    fails(UsageError, "no such kind of URL", Input("nothing://folder/none").version)
+def test_a_url_is_read_as_a_local_file_is(tmp_path: Path) -> None:
+    for url in ("memory://folder/{}", "file://{}"):
+        path = tmp_path / "a.txt"
+        path.write_bytes(text(7) + b"\nend\n")
+        packed = tmp_path / "a.txt.gz"
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        for local in (path, packed):
+            address = url.format(local)
+            if url.startswith("memory"):
+                fsspec.filesystem("memory").pipe(address, local.read_bytes())
+            source = Input(address, name="remote")
+            plan = source.plan(Reading(4))
+            assert plan == Input(str(local)).plan(Reading(4))
+            assert [line for part in lines_of(source, plan) for line in part] == read_lines(path)
+            version = source.version()
+            assert version["size"] == local.stat().st_size and len(version) > 1
+        fails(DataError, "remote: cannot be read: no such file", Input("memory://folder/none", name="remote").version)
+        fails(UsageError, "no such kind of URL", Input("nothing://folder/none").version)
 
 
-def test_rows_of_parquet(tmp_path: Path) -> None:
+def test_rows_of_parquet_and_columns_of_json_and_tsv(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     questions = [None if n == 5 else f"q {n}\nmore" for n in range(11)]
     table = pyarrow.table({"q": questions, "n": list(range(11)), "c": [f"c\t{n}" for n in range(11)]})
@@ -108,9 +105,6 @@ def test_rows_of_parquet(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is no Parquet file"):
         (tmp_path / "b.parquet").write_text("text", encoding="utf-8")
         Input(str(tmp_path / "b.parquet")).plan(Reading())
-
-
-def test_columns_of_json_and_tsv(tmp_path: Path) -> None:
     records = [{"b": f"second\n{n}", "a": f"first {n}", "n": n} for n in range(5)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     (tmp_path / "a.tsv").write_text("".join(f"{n}\tfirst {n}\tsecond {n}\n" for n in range(5)), encoding="utf-8")
@@ -125,7 +119,7 @@ def test_columns_of_json_and_tsv(tmp_path: Path) -> None:
         fails(UsageError, said, Input(str(tmp_path / name), columns).plan, Reading())
 
 
-def test_bad_lines_are_found_before_any_work_or_become_empty(tmp_path: Path) -> None:
+def test_bad_lines_changed_and_compressed_files_and_texts_before_a_block(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"good\nb\xffd\ngood\nodd\n\n")
 
@@ -142,9 +136,6 @@ def test_bad_lines_are_found_before_any_work_or_become_empty(tmp_path: Path) -> 
     assert [message.split(":")[1] for message in bad] == ["2", "4"]
     path.write_bytes(b"good\nodd\n")
     fails(DataError, "shown:2: odd", source.plan, Reading(1, check=check))
-
-
-def test_changed_and_compressed_files_and_texts_before_a_block(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("one\ntwo\nthree\n", encoding="utf-8")
     source = Input(str(path))

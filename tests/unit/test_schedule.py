@@ -16,19 +16,16 @@ def rate(schedule: str, step: int, *, warmup: int | None = 100, steps: int = 499
     return learning_rate(replace(CONFIG, schedule=schedule, warmup=warmup), step, steps)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_f4_warm_up_is_a_straight_line_and_rates_stay_between_zero_and_the_peak(schedule: str) -> None:
-    assert [rate(schedule, step) for step in (1, 25, 50, 100)] == pytest.approx([0.008, 0.2, 0.4, 0.8])
-    rates = [rate(schedule, step, warmup=0, steps=50) for step in range(1, 51)]
-    assert 0.97 * 0.8 <= rates[0] <= 0.8 and rates == sorted(rates, reverse=True) and min(rates) >= 0
-    for warmup, steps in ((100, 20), (20, 20), (0, 1), (5, 6)):
-        for step in range(1, steps + 1):
-            assert 0 <= rate(schedule, step, warmup=warmup, steps=steps) <= 0.8
-    assert 0 <= rate(schedule, 600) <= 0.8  # a step past the end
-
-
-def test_f4_inverse_square_root_cosine_linear_constant_and_decay_equal_their_formulas() -> None:
-    """Vaswani et al., eq. 3, d^-½ · min(step^-½, step · warmup^-1.5), scaled to its peak."""
+def test_f4_warm_up_is_a_straight_line_and_every_schedule_its_formula() -> None:
+    for schedule in SCHEDULES:
+        assert [rate(schedule, step) for step in (1, 25, 50, 100)] == pytest.approx([0.008, 0.2, 0.4, 0.8])
+        rates = [rate(schedule, step, warmup=0, steps=50) for step in range(1, 51)]
+        assert 0.97 * 0.8 <= rates[0] <= 0.8 and rates == sorted(rates, reverse=True) and min(rates) >= 0
+        for warmup, steps in ((100, 20), (20, 20), (0, 1), (5, 6)):
+            for step in range(1, steps + 1):
+                assert 0 <= rate(schedule, step, warmup=warmup, steps=steps) <= 0.8
+        assert 0 <= rate(schedule, 600) <= 0.8  # a step past the end
+    # Vaswani et al., eq. 3, d^-½ · min(step^-½, step · warmup^-1.5), scaled to its peak
     assert [rate("inverse-sqrt", step) for step in (100, 400, 10_000)] == pytest.approx([0.8, 0.4, 0.08])
     peak = min(100**-0.5, 100 * 100**-1.5)
     for step in (1, 7, 100, 101, 399):
@@ -55,7 +52,7 @@ def test_every_update_of_every_run_learns(schedule: str, warmup: int | None) -> 
             assert max(rates) >= 0.8 * (steps / (steps + 1) if steps < 5 else 1), (steps, rates)
 
 
-def test_an_open_warm_up_goes_by_the_run_and_earlier_versions_keep_their_rates() -> None:
+def test_an_open_warm_up_goes_by_the_run_and_what_a_short_one_cannot_do_is_said() -> None:
     lengths = [warmup_of(TrainingConfig(), steps) for steps in (1, 4, 9, 100, 999, 1000, 100_000)]
     assert lengths == [0, 0, 1, 20, 199, 200, 200]
     assert warmup_of(TrainingConfig(warmup=7), 5) == 7
@@ -66,6 +63,11 @@ def test_an_open_warm_up_goes_by_the_run_and_earlier_versions_keep_their_rates()
     state = asdict(Progress(step=3))
     assert Progress.from_dict(state).zero_at == 1
     assert Progress.from_dict({key: value for key, value in state.items() if key != "zero_at"}).zero_at == 0
+    for written, steps, said in BEYOND:
+        config = TrainingConfig(**written)  # type: ignore[arg-type]
+        sentences, alone = (list(beyond_the_run(config, steps, validated=validated)) for validated in (True, False))
+        assert len(sentences) == (said is not None) and (said is None or sentences[0].startswith(said))
+        assert said is None or "early_stop" in written or sentences == alone
 
 
 BEYOND = [
@@ -75,11 +77,3 @@ BEYOND = [
     ({"warmup": 9, "early_stop": 1, "average": 2}, 900, None),
     ({}, 1, None),
 ]
-
-
-def test_what_a_short_run_cannot_do_is_said() -> None:
-    for written, steps, said in BEYOND:
-        config = TrainingConfig(**written)  # type: ignore[arg-type]
-        sentences, alone = (list(beyond_the_run(config, steps, validated=validated)) for validated in (True, False))
-        assert len(sentences) == (said is not None) and (said is None or sentences[0].startswith(said))
-        assert said is None or "early_stop" in written or sentences == alone

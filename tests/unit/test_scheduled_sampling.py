@@ -64,7 +64,7 @@ def plain_loss(network: Any, hidden: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(network.project(hidden).flatten(0, 1), labels.flatten(), ignore_index=-1, reduction="sum")
 
 
-def test_the_schedules_are_the_formulas_of_the_paper_and_progress_says_how_many_updates() -> None:
+def test_the_schedules_are_the_formulas_of_the_paper_and_what_cannot_be_is_refused() -> None:
     for step in (1, 2, 50, 400, 1000):
         i = step - 1
         for config, gold in (
@@ -84,6 +84,21 @@ def test_the_schedules_are_the_formulas_of_the_paper_and_progress_says_how_many_
     updater = Updater(network, TrainingConfig(seed=5, scheduled_sampling=sampling), "float32")
     sums, _ = updater.update([Part(batch)], 2, 1e-2)
     assert math.isfinite(sums["vocabulary"].loss)
+    for task, section, message in (
+        ("masked-language-modeling", {"share": 0.5}, "masked has none: got share 0.5"),
+        ("translation", {"share": 1.5}, r"share` must lie in \[0, 1\]: got 1.5"),
+        ("translation", {"schedule": "exponential", "k": 2}, "must be above 0 and below 1 .* exponential: got 2"),
+        ("translation", {"schedule": "inverse-sigmoid", "k": 0.5}, "must be at least 1 .* got 0.5"),
+        ("translation", {"schedule": "exponential", "c": 0.1}, "constant of the linear schedule: got 0.1"),
+        ("translation", {"c": 0}, "c` must be finite and above 0: got 0"),
+        ("translation", {"k": -1}, "must be above 0 for the schedule linear: got -1"),
+    ):
+        recipe = {"task": task, "data": DATA, "training": {"scheduled_sampling": section}}
+        fails(RecipeError, message, load_recipe, recipe)
+    for objective in ("span-corruption", "denoising"):
+        recipe = {"task": "span-corruption", "data": DATA, "objective": objective}
+        section = {"training": {"scheduled_sampling": {"share": 0.3}}}
+        assert load_recipe({**recipe, **section}).recipe.training.scheduled_sampling.share == 0.3
 
 
 @pytest.mark.parametrize("schedule", ["linear", "exponential", "inverse-sigmoid"])
@@ -226,21 +241,3 @@ def test_the_draws_are_a_function_of_seed_step_row_and_position_whatever_the_par
 
 
 DATA = {"train": [{"world": "train", "count": 40}]}
-
-
-def test_what_cannot_be_is_refused_and_objectives_that_write_a_text_may_sample() -> None:
-    for task, section, message in (
-        ("masked-language-modeling", {"share": 0.5}, "masked has none: got share 0.5"),
-        ("translation", {"share": 1.5}, r"share` must lie in \[0, 1\]: got 1.5"),
-        ("translation", {"schedule": "exponential", "k": 2}, "must be above 0 and below 1 .* exponential: got 2"),
-        ("translation", {"schedule": "inverse-sigmoid", "k": 0.5}, "must be at least 1 .* got 0.5"),
-        ("translation", {"schedule": "exponential", "c": 0.1}, "constant of the linear schedule: got 0.1"),
-        ("translation", {"c": 0}, "c` must be finite and above 0: got 0"),
-        ("translation", {"k": -1}, "must be above 0 for the schedule linear: got -1"),
-    ):
-        recipe = {"task": task, "data": DATA, "training": {"scheduled_sampling": section}}
-        fails(RecipeError, message, load_recipe, recipe)
-    for objective in ("span-corruption", "denoising"):
-        recipe = {"task": "span-corruption", "data": DATA, "objective": objective}
-        section = {"training": {"scheduled_sampling": {"share": 0.3}}}
-        assert load_recipe({**recipe, **section}).recipe.training.scheduled_sampling.share == 0.3

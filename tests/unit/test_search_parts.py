@@ -49,7 +49,7 @@ def plain(trials: Any) -> list[dict[str, Any]]:
     return [{key: node.bare() for key, node in values.items()} for values in trials]
 
 
-def test_a_grid_is_every_combination_and_random_trials_a_function_of_seed_and_number() -> None:
+def test_a_grid_is_every_combination_and_random_trials_a_function_of_seed_and_number_within_their_ranges() -> None:
     space = read_space({"network.n_layers": [1, 2], "training.label_smoothing": {"low": 0, "high": 0.3, "step": 0.1}})
     layers_and_smoothing = [tuple(values.values()) for values in plain(grid(space))]
     assert layers_and_smoothing == [(n, p) for n in (1, 2) for p in (0.0, 0.1, 0.2, 0.3)] and size(space) == 8
@@ -64,9 +64,6 @@ def test_a_grid_is_every_combination_and_random_trials_a_function_of_seed_and_nu
     first = plain(trials_of("random", space, 40, 7))
     assert first == plain(trials_of("random", space, 40, 7)) and first[:10] == plain(trials_of("halving", space, 10, 7))
     assert first != plain(trials_of("random", space, 40, 8)) and len({str(values) for values in first}) == 40
-
-
-def test_random_values_keep_to_their_ranges_and_cover_them() -> None:
     trials = plain(islice(drawn(read_space(MIXED), 1), 400))
     rates = [math.log10(values["training.learning_rate"]) for values in trials]
     assert min(rates) >= -5 and max(rates) <= -2
@@ -114,7 +111,7 @@ def test_wrong_spaces_grids_and_trials_are_refused(tmp_path: Path) -> None:
     fails(UsageError, "--eta must be at least 2: got 1", rungs_of, "halving", 9, 1)
 
 
-def test_rungs_of_successive_halving() -> None:
+def test_rungs_of_successive_halving_and_the_best_trial_by_the_scores_that_decide() -> None:
     """27 trials with eta 3: the bracket of the paper, from 1/27 of the steps."""
     assert [(rung.n_trials, rung.share) for rung in rungs_of("halving", 27, 3)] == [
         *((27, Fraction(1, 27)), (9, Fraction(1, 9)), (3, Fraction(1, 3)), (1, Fraction(1)))
@@ -125,37 +122,6 @@ def test_rungs_of_successive_halving() -> None:
     assert rungs_of("random", 11, 2) == [(11, 1)] and rungs_of("halving", 2, 3) == [(2, 1)]
     assert [pause_step(2000, Fraction(1, 3**k), 100) for k in range(4)] == [2000, 700, 300, 100]
     assert pause_step(2000, Fraction(1, 9), 1500) == 1500 and pause_step(10, Fraction(1, 2), 50) == 10
-
-
-def test_importance_of_a_case_by_hand() -> None:
-    """Scores 10, 12 and 20, 22: between the groups 100, within 4, so (100 - 4 / 2) / 104; the other key 0."""
-    scores = [10.0, 12.0, 20.0, 22.0]
-    assert importance([1, 1, 2, 2], scores, is_range=False) == pytest.approx(98 / 104)
-    assert importance([1, 2, 1, 2], scores, is_range=False) == 0.0
-    assert importance([0.1, 0.1, 0.4, 0.4], scores, is_range=True) == pytest.approx(98 / 104)
-    assert importance([1, 2, 3, 4], scores, is_range=False) is importance([1] * 4, scores, is_range=True) is None
-    assert importance([1, 1, 2, 2], [3.0] * 4, is_range=False) is None
-    # Eight values in four groups of two: the groups' means are 1, 2, 3, 4; within each, half a unit on both sides
-    values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
-    scores = [0.5, 1.5, 1.5, 2.5, 2.5, 3.5, 3.5, 4.5]
-    between, within = 2 * (1.5**2 + 0.5**2) * 2, 8 * 0.5**2
-    expected = (between - 3 * within / 4) / (between + within)
-    assert importance(values, scores, is_range=True) == pytest.approx(expected)
-    assert importance(values[::-1], scores[::-1], is_range=True) == pytest.approx(expected)
-
-
-def result(metric: str) -> SearchResult:
-    rung = [RungScore("1", 9, 1.0)]
-    trials = [
-        Trial(1, {"training.seed": 1}, "failed", error="it broke"),
-        Trial(2, {"training.seed": 2}, "finished", metric, 3.0, 9, 9, 1.0, rung),
-        Trial(3, {"training.seed": 3}, "dropped", metric, 2.0, 3, 9, 1.0, rung),
-        Trial(4, {"training.seed": 4}, "finished", metric, 2.5, 9, 9, 1.0, rung),
-    ]
-    return SearchResult(Path("x"), "random", metric, trials, {"training.seed": 0.25})
-
-
-def test_the_best_trial_is_a_finished_one_by_the_scores_that_decide() -> None:
     assert [trial.number for trial in result("bleu").ranked] == [2, 4, 3, 1]
     assert [trial.number for trial in result("nll").ranked] == [4, 2, 3, 1]
     best = result("ter").best
@@ -178,6 +144,42 @@ def test_the_best_trial_is_a_finished_one_by_the_scores_that_decide() -> None:
     assert worst < quality({"ter": 1.0, "chrf": 0.0, "nll": 9.0}, names)
 
 
+def test_importance_of_a_case_by_hand_and_the_picture_of_scores_on_its_axes() -> None:
+    """Scores 10, 12 and 20, 22: between the groups 100, within 4, so (100 - 4 / 2) / 104; the other key 0."""
+    scores = [10.0, 12.0, 20.0, 22.0]
+    assert importance([1, 1, 2, 2], scores, is_range=False) == pytest.approx(98 / 104)
+    assert importance([1, 2, 1, 2], scores, is_range=False) == 0.0
+    assert importance([0.1, 0.1, 0.4, 0.4], scores, is_range=True) == pytest.approx(98 / 104)
+    assert importance([1, 2, 3, 4], scores, is_range=False) is importance([1] * 4, scores, is_range=True) is None
+    assert importance([1, 1, 2, 2], [3.0] * 4, is_range=False) is None
+    # Eight values in four groups of two: the groups' means are 1, 2, 3, 4; within each, half a unit on both sides
+    values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    scores = [0.5, 1.5, 1.5, 2.5, 2.5, 3.5, 3.5, 4.5]
+    between, within = 2 * (1.5**2 + 0.5**2) * 2, 8 * 0.5**2
+    expected = (between - 3 * within / 4) / (between + within)
+    assert importance(values, scores, is_range=True) == pytest.approx(expected)
+    assert importance(values[::-1], scores[::-1], is_range=True) == pytest.approx(expected)
+    points = [Point(0.001, 10.0, "trial-0001"), Point(0.01, 20.0, "trial-0002"), Point(0.1, 30.0, "<3>")]
+    svg = scores_svg([Panel("training.learning_rate", points, True, "9%"), Panel("x", points[:1], False, "")], "bleu")
+    centers = [float(part.split('"')[0]) for part in svg.split('cx="')[1:4]]
+    assert centers[1] - centers[0] == pytest.approx(centers[2] - centers[1], abs=0.11)  # equal steps in the logarithm
+    heights = [float(part.split('"')[0]) for part in svg.split('cy="')[1:4]]
+    assert heights == [150.0, 75.0, 0.0] and axis_ticks(10, 30) == [10, 20, 30]
+    assert "&lt;3&gt;" in svg and "<3>" not in svg
+    assert scores_svg([Panel("x", [], False, "")], "bleu").startswith("<svg")
+
+
+def result(metric: str) -> SearchResult:
+    rung = [RungScore("1", 9, 1.0)]
+    trials = [
+        Trial(1, {"training.seed": 1}, "failed", error="it broke"),
+        Trial(2, {"training.seed": 2}, "finished", metric, 3.0, 9, 9, 1.0, rung),
+        Trial(3, {"training.seed": 3}, "dropped", metric, 2.0, 3, 9, 1.0, rung),
+        Trial(4, {"training.seed": 4}, "finished", metric, 2.5, 9, 9, 1.0, rung),
+    ]
+    return SearchResult(Path("x"), "random", metric, trials, {"training.seed": 0.25})
+
+
 def test_a_changed_search_is_refused_with_the_difference(tmp_path: Path) -> None:
     identity = {"strategy": "random", "seed": 1, "trials": 4, "space": {"a": [1, 2]}, "recipe": {"task": "x"}}
     assert not open_search(tmp_path, identity) and open_search(tmp_path, identity)
@@ -197,14 +199,3 @@ def test_a_changed_search_is_refused_with_the_difference(tmp_path: Path) -> None
     assert load_recipe("micro-world-en-pt", sizes, searched=two).recipe.network.n_heads == 2
     with pytest.raises(RecipeError, match=r"space\.yaml:1:22: `n_heads` must divide `d_model`: got 3 and 16"):
         load_recipe("micro-world-en-pt", sizes, searched=three)
-
-
-def test_the_picture_places_scores_on_its_axes() -> None:
-    points = [Point(0.001, 10.0, "trial-0001"), Point(0.01, 20.0, "trial-0002"), Point(0.1, 30.0, "<3>")]
-    svg = scores_svg([Panel("training.learning_rate", points, True, "9%"), Panel("x", points[:1], False, "")], "bleu")
-    centers = [float(part.split('"')[0]) for part in svg.split('cx="')[1:4]]
-    assert centers[1] - centers[0] == pytest.approx(centers[2] - centers[1], abs=0.11)  # equal steps in the logarithm
-    heights = [float(part.split('"')[0]) for part in svg.split('cy="')[1:4]]
-    assert heights == [150.0, 75.0, 0.0] and axis_ticks(10, 30) == [10, 20, 30]
-    assert "&lt;3&gt;" in svg and "<3>" not in svg
-    assert scores_svg([Panel("x", [], False, "")], "bleu").startswith("<svg")

@@ -18,9 +18,7 @@ from failing import fails
 
 
 @pytest.mark.parametrize("ends", [None, OSError("no more files")])
-def test_a_server_that_ends_before_it_answers(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ends: OSError | None
-) -> None:
+def test_a_server_that_ends_before_it_answers(monkeypatch, tmp_path, ends) -> None:
     """It leaves no socket of its administration behind."""
     admin = tmp_path / "admin.sock"
 

@@ -16,7 +16,7 @@ from atento.config.reading.loading import dump_recipe, load_recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.data.batches.batch import Batches, MemoryStore, Part, Ragged
+from atento.data.batches.batch import MemoryStore, Part, Ragged
 from atento.data.batches.mixture import Mixture, Shares
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.labels import Labels
@@ -94,7 +94,7 @@ def gradients_of(encoder: Encoder, parts: list[Part]) -> dict[str, Tensor]:
     return found
 
 
-def test_the_gradients_of_several_heads_are_the_sum_of_each() -> None:
+def test_the_gradients_of_several_heads_are_the_sum_of_each_which_an_update_leaves_to_the_others() -> None:
     parts = [part for head in HEADS for part in batches_of(head).parts(0)]
     assert {head for part in parts for head in part.batch.labels} == {head.name for head in HEADS}
     ours, theirs = gradients_of(network(), parts), by_hand(network(), parts)
@@ -106,9 +106,6 @@ def test_the_gradients_of_several_heads_are_the_sum_of_each() -> None:
         every = [of[name] for of in alone if name in of]
         assert len(every) == (1 if name.startswith("heads.") else len(HEADS))
         torch.testing.assert_close(gradient, torch.stack(every).sum(dim=0), rtol=1e-9, atol=1e-12, msg=name)
-
-
-def test_an_update_of_one_task_leaves_the_heads_of_the_others_as_they_are() -> None:
     encoder, batches = network(), mixed()
     updater, seen = Updater(encoder, TRAINING, "float32"), set[str]()
     for step in range(1, 25):  # momentum and decay would move a head without a gradient
@@ -122,14 +119,10 @@ def test_an_update_of_one_task_leaves_the_heads_of_the_others_as_they_are() -> N
     assert seen == {head.name for head in HEADS}
 
 
-def heads_of(batches: Batches, updates: int) -> list[str]:
-    return [next(iter(part.batch.labels)) for update in range(updates) for part in islice(batches.parts(update), 1)]
-
-
 @pytest.mark.parametrize("shares", [(1.0, 1.0, 1.0), (6.0, 3.0, 1.0)])
 def test_shares_are_of_updates_and_each_task_reads_its_own_in_order(shares: tuple[float, ...]) -> None:
     batches, alone = mixed(shares), {head.name: batches_of(head) for head in HEADS}
-    heads = heads_of(batches, 1500)
+    heads = [next(iter(part.batch.labels)) for n in range(1500) for part in islice(batches.parts(n), 1)]
     for head, share in zip(HEADS, shares):
         assert heads.count(head.name) / len(heads) == pytest.approx(share / sum(shares), abs=0.04)
     assert [share for share, _ in batches.expected(1500)] == pytest.approx([share / sum(shares) for share in shares])
@@ -172,7 +165,7 @@ def tasks(**changes: Any) -> dict[str, Any]:
     return {"tasks": [first, second], "data": {"max_len": 64, "skip_bad": True}, "init": "m"} | changes
 
 
-def test_a_recipe_of_several_tasks_reads_back_equal_and_is_a_recipe_for_each() -> None:
+def test_a_recipe_of_several_tasks_reads_back_equal_is_one_for_each_and_what_it_cannot_be() -> None:
     loaded = load_recipe(tasks(), {"tasks.1.share": 3, "training.label_smoothing": 0.1}, environment={})
     recipe = loaded.recipe
     assert [own.data.max_len for own in recipe.tasks] == [64, 16] and all(own.data.skip_bad for own in recipe.tasks)
@@ -189,6 +182,10 @@ def test_a_recipe_of_several_tasks_reads_back_equal_and_is_a_recipe_for_each() -
     assert quality({"mean": 0.5, "accuracy[a]": 0.25, "nll": 2.0}, recipe.deciding) == (0.5, 0.25, -2.0)
     sized = load_recipe(tasks(), {"training.batch_tokens": 8, "tasks.1.batch_tokens": 4}, environment={}).recipe
     assert [part.batch_tokens for part in sized.tasks] == [8, 4]
+    for changes, message in sentences():
+        fails(RecipeError, message, load_recipe, tasks(**changes), environment={})
+    warnings = load_recipe(tasks(), {"network.d_model": 8, "training.early_stop": 2}, environment={}).warnings
+    assert [one.partition(": ")[2].partition(" ")[0] for one in warnings] == ["network.d_model"]  # one has data.valid
 
 
 def sentences() -> Iterator[tuple[dict[str, Any], str]]:
@@ -204,10 +201,3 @@ def sentences() -> Iterator[tuple[dict[str, Any], str]]:
     memory = second | {"data": {"train": {"memory": "x"}}}
     yield {"tasks": [first, memory]}, r"data.train.0.memory is not for several tasks \(task 'b'\)"
     yield {"tasks": [first, second | {"metrics": ["accuracy"]}]}, r"unknown metric 'accuracy'.* \(task 'b'\)"
-
-
-def test_what_one_of_several_tasks_cannot_be() -> None:
-    for changes, message in sentences():
-        fails(RecipeError, message, load_recipe, tasks(**changes), environment={})
-    warnings = load_recipe(tasks(), {"network.d_model": 8, "training.early_stop": 2}, environment={}).warnings
-    assert [one.partition(": ")[2].partition(" ")[0] for one in warnings] == ["network.d_model"]  # one has data.valid

@@ -21,7 +21,6 @@ from failing import fails
 
 WEIGHTS = {"table": torch.arange(15.0).view(5, 3), "bias": torch.arange(2.0), "one": torch.ones(1, 4)}
 COUNTERS = {"table.step": torch.tensor(7.0)}
-CONFIG = {"network": {}}
 
 
 class Threads:
@@ -72,7 +71,7 @@ def save(folder: Path, step: int, size: int = 2, **changes: Tensor) -> list[Base
             parts = {"weights": rows(weights, rank, size), "extra": {"tokenizer.json": b"{}"}}
             parts["optimizer"] = rows(moments, rank, size) | (COUNTERS if rank == 0 else {})
             place: Any = {"main": rank == 0, "shard": rank, "shards": size, "all_do": threads.all_do(rank)}
-            about: Any = {"config": CONFIG, "state": {"score": float(step)}, "run_id": "run"}
+            about: Any = {"config": {"network": {}}, "state": {"score": float(step)}, "run_id": "run"}
             save_shards(folder, step, **about, **parts, **place)
         except BaseException as error:
             ends[rank] = error  # type: ignore[call-overload]
@@ -130,9 +129,7 @@ def test_a_shard_of_another_checkpoint_is_noticed_and_those_of_shards_are_averag
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_full_disk_on_one_process_fails_on_all_and_leaves_the_last_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
-) -> None:
+def test_a_full_disk_on_one_process_fails_on_all_and_leaves_the_last_checkpoint(tmp_path, monkeypatch, rank) -> None:
     assert save(tmp_path, 1) == [None, None]
     full = f"model-{rank + 1:05d}-of-00002.safetensors"
 

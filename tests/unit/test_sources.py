@@ -143,9 +143,8 @@ def table(folder: Path, name: str, content: str | bytes, source: int | str = 0, 
     return read_records(SourceConfig(file=name, source=source, target=target), SOURCE_AND_TARGET, folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "columns", "said"),
-    [
+def test_broken_records_name_file_line_and_rule(tmp_path) -> None:
+    for name, content, columns, said in (
         ("a.tsv", "a\tA\nb\n", (0, 1), r"a\.tsv:2: 1 column separated by a tab, and column 1 \(counted from 0\)"),
         ("a.tsv", "a,A\nb,B,C\n", (0, 1), "1 column separated by a tab"),
         ("a.tsv", "a\tA\nb\tB\tB2\n", (0, 1), r"a\.tsv:2: 3 columns, and line 1 has 2"),
@@ -189,12 +188,8 @@ def table(folder: Path, name: str, content: str | bytes, source: int | str = 0, 
         ("a.json", '[{"en": "a", "pt": "A"}, {"en": "b"}]', ("en", "pt"), r"a\.json:1: key 'pt' is not in"),
         ("a.json", b'[\n{"en": "\xff"}]', ("en", "pt"), r"a\.json:2: not UTF-8: byte 0xff at byte 10"),
         ("a.json", b'[\n{"en": "a\0"}]', ("en", "pt"), r"a\.json:2: a NUL character at byte 11"),
-    ],
-)
-def test_broken_records_name_file_line_and_rule(
-    tmp_path: Path, name: str, content: str, columns: tuple[int | str, int | str], said: str
-) -> None:
-    fails(DataError, said, table, tmp_path, name, content, *columns)
+    ):
+        fails(DataError, said, table, tmp_path, name, content, *columns)
 
 
 def test_csv_follows_rfc_4180_tsv_has_no_quotes_count_stops_overlap_counts_and_the_micro_world_is_a_source(

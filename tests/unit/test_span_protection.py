@@ -242,7 +242,7 @@ def test_what_is_set_at_the_end_stands_before_the_last_mark_and_spans_keep_what_
         assert kept.joined(output, [Link(*b, *a) for a, b in zip(sources, targets)]) == joined
 
 
-def test_what_ends_a_pair_of_tags_stays_in_it() -> None:
+def test_what_ends_a_pair_of_tags_stays_in_it_and_pairs_that_are_apart_stay_apart() -> None:
     kept = ProtectedText.of("see <b>a cat %s</b> now")
     joined = kept.joined("vejo um gato já", links(kept.bare, "vejo um gato já", [0, 1, 2, 3]))
     assert joined == "vejo <b>um gato %s</b> já"
@@ -258,10 +258,7 @@ def test_what_ends_a_pair_of_tags_stays_in_it() -> None:
     assert empty.joined("Wagen ist geparkt", [two[0], Link(0, 5, 9, 14)]) == "Wagen ist geparkt <b></b>"
     crossed = ProtectedText.of("<b>a <i>b</b> c</i> d")  # the second tag ends with the first, so its end stays single
     assert crossed.joined("A C B D", links(crossed.bare, "A C B D", [0, 2, 1, 3])) == "<b>A C <i>B</b> </i> D"
-
-
-def test_pairs_of_tags_that_are_apart_stay_apart() -> None:
-    """In any order of the words, and each pair beside others has a word that is its own."""
+    # In any order of the words, and each pair beside others has a word that is its own
     kept = ProtectedText.of("riding <a>a</a> <b>horse</b> now")
     horse = [Link(0, 3, 9, 14, 0.2), Link(4, 9, 7, 8), Link(10, 15, 9, 14, 0.8)]
     assert kept.joined("auf einem Pferd", horse) == "auf <a>einem</a> <b>Pferd</b>"
@@ -435,7 +432,7 @@ def test_words_joined_by_signs_or_hyphens_are_replaced_as_a_whole() -> None:
         assert steps.send([[link]]) == Translate([source], [{"prefix": joined}])
 
 
-def test_a_term_keeps_its_form_and_only_a_sentence_gives_it_a_capital() -> None:
+def test_a_term_keeps_its_form_but_for_the_capital_of_a_sentence_and_is_required_as_often_as_it_occurs() -> None:
     def titles(text: str, prefix: str = "", **_: object) -> tuple[str, float]:
         return prefix + text.title()[len(prefix) :], 0.0
 
@@ -451,10 +448,7 @@ def test_a_term_keeps_its_form_and_only_a_sentence_gives_it_a_capital() -> None:
     with pytest.raises(StopIteration) as end:
         steps.send([[Output("Um cão. Gato.", 0.0)]])
     assert end.value.value == [[Output("Um cão.", 0.0)]]
-
-
-def test_a_term_that_occurs_twice_is_required_twice() -> None:
-    """Where words come from it; a term that is there once is required again nowhere else, it may be a pronoun."""
+    # Where words come from it; a term that is there once is required again nowhere else, it may be a pronoun
     glossary = glossary_of({"cat": "gato", "dog": ["cão", "cão grande"]})
     assert run(["the cat saw a cat and a cat"], glossary, upper) == ["THE gato SAW A gato AND A gato"]
 
@@ -466,7 +460,7 @@ def test_a_term_that_occurs_twice_is_required_twice() -> None:
     assert run(["dog sees dog"], glossary, lambda text, **_: ("cão vê", 0.0)) == ["cão vê"]
 
 
-def test_the_searches_of_many_texts_are_asked_for_at_once_by_their_numbers() -> None:
+def test_the_searches_of_many_texts_are_asked_for_at_once_and_lose_nothing_else_that_is_kept() -> None:
     """As many times as the text with the most terms needs, and each text has what it has alone."""
     glossary = glossary_of({"cat": ["felino", "gato"], "dog": "cão", "sun": "sol"})
     texts = ["the cat saw the dog", "no terms", "a sun a cat a dog", "sun", "dog dog"] * 3
@@ -487,10 +481,7 @@ def test_the_searches_of_many_texts_are_asked_for_at_once_by_their_numbers() -> 
             else:
                 answers = [[Link(4, 7, 4, 7)] for _ in asked.pairs]
     assert rows[:3] == [[0, 1, 2], [1], [2]]
-
-
-def test_a_search_for_a_term_does_not_lose_what_else_is_kept() -> None:
-    """The search that requires a term without aligned words drops the placeholder; so it is taken out and set again."""
+    # The search that requires a term without aligned words drops the placeholder; so it is taken out and set again
 
     def forgets(text: str, required_words: tuple[str, ...] = (), **_: object) -> tuple[str, float]:
         return " ".join([*["%s"] * ("%s" in text and not required_words), "hat", *map(str.strip, required_words)]), 0.0

@@ -38,17 +38,14 @@ def refused(folder: Path, content: Any, **keys: Any) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("file", ["a.json", "a.json.gz"])
-def test_both_versions_are_read_and_the_unanswerable_has_no_answers(tmp_path: Path, file: str) -> None:
-    first = read(tmp_path, document(entry("q1", ("São João", 16), ("João", 20)), entry("q2", ("😀", 4))), file)
-    found = (Span("São João", 16), Span("João", 20)), (Span("😀", 4),)
-    assert list(first) == [(f"Pergunta q{n}?", CONTEXT, spans) for n, spans in enumerate(found, 1)]
-    unanswerable = entry("q2", is_impossible=True, plausible_answers=[{"text": "Ana", "answer_start": 0}])
-    second = document(entry("q1", ("Ana", 0), is_impossible=False), unanswerable, version="v2.0")
-    assert read(tmp_path, second, file)["answers"] == [(Span("Ana", 0),), ()]
-
-
-def test_each_question_has_its_line_and_flat_records_are_read(tmp_path: Path) -> None:
+def test_both_versions_are_read_with_lines_and_the_unanswerable_without_answers(tmp_path: Path) -> None:
+    for file in ("a.json", "a.json.gz"):
+        first = read(tmp_path, document(entry("q1", ("São João", 16), ("João", 20)), entry("q2", ("😀", 4))), file)
+        found = (Span("São João", 16), Span("João", 20)), (Span("😀", 4),)
+        assert list(first) == [(f"Pergunta q{n}?", CONTEXT, spans) for n, spans in enumerate(found, 1)]
+        unanswerable = entry("q2", is_impossible=True, plausible_answers=[{"text": "Ana", "answer_start": 0}])
+        second = document(entry("q1", ("Ana", 0), is_impossible=False), unanswerable, version="v2.0")
+        assert read(tmp_path, second, file)["answers"] == [(Span("Ana", 0),), ()]
     content = document(entry("q1", ("Ana", 0)), entry('q"2', ("Ana", 0)), entry("q3", ("Ana", 0)))
     records = read(tmp_path, content)
     lines = (tmp_path / "a.json").read_text().split("\n")

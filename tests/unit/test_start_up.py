@@ -18,7 +18,7 @@ def as_before() -> Iterator[None]:
     gc.enable()
 
 
-def test_nothing_is_collected_inside_and_collections_go_on_afterwards() -> None:
+def test_nothing_is_collected_inside_nor_at_the_start_of_a_command_and_collections_go_on_afterwards() -> None:
     """Also where a failure ends it; what stays is not looked at again."""
     with without_collections():
         assert not gc.isenabled()
@@ -34,10 +34,7 @@ def test_nothing_is_collected_inside_and_collections_go_on_afterwards() -> None:
     with without_collections():
         pass
     assert not gc.isenabled() and gc.get_freeze_count() == 0
-
-
-def test_a_command_that_loads_a_model_starts_without_collections() -> None:
-    """No full collection runs before the model is there, and they run afterwards; some modules are not imported."""
+    # No full collection runs before the model is there, and they run afterwards; some modules are not imported
     program = (
         "import gc, sys\n"
         "full = []\n"

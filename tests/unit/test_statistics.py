@@ -61,7 +61,7 @@ def test_planted_pairs_are_found_and_good_ones_are_not(tmp_path: Path) -> None:
     )
 
 
-def test_texts_long_records_and_optional_fields(tmp_path: Path) -> None:
+def test_texts_long_records_optional_fields_columns_and_headers_are_seen(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("um\ndois três\n\num\n", encoding="utf-8")
     parts = [read_records(SourceConfig(file="t.txt"), TEXT, tmp_path)]
     assert corpus.suspicious(parts) == {"repeated": {"count": 1, "first": ["t.txt:4"]}}
@@ -80,9 +80,6 @@ def test_texts_long_records_and_optional_fields(tmp_path: Path) -> None:
     train, valid = stats(train=[triples], valid=[pairs])
     assert (train["negative_words"], valid["pair_words"]) == (3, 2) and "negative_words" not in valid
     fails(DataError, r"pairs\.tsv has no `negative`, and .*triples\.tsv has", stats, train=[triples, pairs])
-
-
-def test_columns_and_headers_are_seen(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("id\ten\tpt\n1\tcat\tgato\n", encoding="utf-8")
     (tmp_path / "b.csv").write_text('"1","cat, black","gato"\n', encoding="utf-8")
     (tmp_path / "c.jsonl").write_text(json.dumps({"en": "cat", "pt": "gato"}) + "\n", encoding="utf-8")

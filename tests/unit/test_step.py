@@ -130,7 +130,7 @@ def test_accumulation_equals_the_full_batch(micro_batches: int) -> None:
             torch.testing.assert_close(weights(other.network), weights(one.network), rtol=0, atol=atol)
 
 
-def test_f1_the_loss_is_over_real_targets_alone() -> None:
+def test_f1_the_loss_is_over_real_targets_alone_and_a_stepper_draws_anew_at_every_step() -> None:
     """Padding of source and target, and whatever stands there, changes neither sum; the plain sum has no smoothing."""
     network = make(torch.float64)
     batch = first_batch()
@@ -144,6 +144,14 @@ def test_f1_the_loss_is_over_real_targets_alone() -> None:
     assert float(loss.detach()) == pytest.approx(total, rel=1e-10)
     assert float(nll) == pytest.approx(plain_gradients(network, [batch], 0.0)[0], rel=1e-10)
     assert float(loss_of(network, noisy, Call(smoothing=0.1))[0].detach()) == pytest.approx(total, rel=1e-12)
+    # The same part over and over, weights held still by a rate of 0: only dropout can make a difference
+    part = next(iter(data().parts(0)))
+
+    def loss(parts: int, step: int, seed: int = 5) -> float:
+        updater = Updater(make(dropout=0.3), replace(CONFIG, seed=seed), "float32")
+        return update(updater, [part] * parts, step, 0.0)[0].loss
+
+    assert loss(1, 1) == loss(1, 1) and len({loss(1, 1), loss(1, 2), loss(2, 1) / 2, loss(1, 1, 6)}) == 4
 
 
 @pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16", "float16"])
@@ -157,7 +165,7 @@ PRECISIONS = pytest.mark.parametrize("precision", ["float32", "bfloat16", "float
 
 
 @PRECISIONS
-def test_two_runs_of_one_seed_are_equal_bit_for_bit(precision: str) -> None:
+def test_two_runs_of_one_seed_are_equal_bit_for_bit_and_an_update_that_breaks_off_leaves_no_gradient(precision) -> None:
     """With dropout everywhere; another seed gives another run."""
     runs = []
     for seed in (5, 5, 6):
@@ -165,6 +173,15 @@ def test_two_runs_of_one_seed_are_equal_bit_for_bit(precision: str) -> None:
         runs.append((train(Updater(network, replace(CONFIG, seed=seed), precision), 5), weights(network)))
     assert runs[0][0] == runs[1][0] and same(runs[0][1], runs[1][1])
     assert runs[0][0] != runs[2][0] and not same(runs[0][1], runs[2][1])
+    # Data that fails in the second part: the step done again is as if it were the first
+    updater, healthy = Updater(make(), CONFIG, precision), Updater(make(), CONFIG, precision)
+
+    def broken() -> Iterator[Part]:
+        yield next(iter(data().parts(0, 4)))
+        raise OSError("the disk is gone")
+
+    fails(OSError, "the disk is gone", updater.update, broken(), 1, 1e-2)
+    assert train(updater, 2) == train(healthy, 2) and same(weights(updater.network), weights(healthy.network))
 
 
 @PRECISIONS
@@ -188,7 +205,7 @@ def test_f5_going_on_from_saved_weights_and_optimiser_is_bit_exact(precision: st
     assert same(resumed.optimizer.tensors(), straight.optimizer.tensors()) and same(tensors, before)
 
 
-def test_optimiser_tensors_are_named_after_their_weights_and_those_held_still_get_no_gradient() -> None:
+def test_optimiser_tensors_are_named_after_their_weights_only_matrices_decay_and_those_held_still_do_not() -> None:
     updater = Updater(make(), CONFIG, "float32")
     assert updater.optimizer.tensors() == {}
     train(updater, 2)
@@ -205,10 +222,7 @@ def test_optimiser_tensors_are_named_after_their_weights_and_those_held_still_ge
     train(Updater(network, replace(CONFIG, weight_decay=0.0), "bfloat16"), 3, micro_batches=2)
     for name, value in weights(network).items():
         assert torch.equal(value, before[name]) == name.startswith("decoder.blocks.0."), name
-
-
-def test_only_matrices_decay() -> None:
-    """First steps that differ in decay alone: matrices differ by rate · decay · weight, biases and norms do not."""
+    # First steps that differ in decay alone: matrices differ by rate · decay · weight, biases and norms do not
     start = make(torch.float64)
     with torch.no_grad():
         for parameter in start.parameters():
@@ -272,19 +286,6 @@ def test_numbers_that_are_not_finite_change_nothing(precision: str, fault: str) 
     assert same(weights(network), before) and same(updater.optimizer.tensors(), moments)
     assert train(updater, 2, first=3) == train(healthy, 2, first=3)
     assert same(weights(network), weights(healthy.network))
-
-
-@PRECISIONS
-def test_an_update_that_breaks_off_leaves_no_gradient_behind(precision: str) -> None:
-    """Data that fails in the second part: the step done again is as if it were the first."""
-    updater, healthy = Updater(make(), CONFIG, precision), Updater(make(), CONFIG, precision)
-
-    def broken() -> Iterator[Part]:
-        yield next(iter(data().parts(0, 4)))
-        raise OSError("the disk is gone")
-
-    fails(OSError, "the disk is gone", updater.update, broken(), 1, 1e-2)
-    assert train(updater, 2) == train(healthy, 2) and same(weights(updater.network), weights(healthy.network))
 
 
 @pytest.fixture
@@ -362,18 +363,7 @@ def attention_of(network: EncoderDecoder, batch: Batch) -> Tensor:
     return seen["cross", 0]
 
 
-def test_a_stepper_draws_anew_at_every_step_and_for_every_part() -> None:
-    """The same part over and over, weights held still by a rate of 0: only dropout can make a difference."""
-    part = next(iter(data().parts(0)))
-
-    def loss(parts: int, step: int, seed: int = 5) -> float:
-        updater = Updater(make(dropout=0.3), replace(CONFIG, seed=seed), "float32")
-        return update(updater, [part] * parts, step, 0.0)[0].loss
-
-    assert loss(1, 1) == loss(1, 1) and len({loss(1, 1), loss(1, 2), loss(2, 1) / 2, loss(1, 1, 6)}) == 4
-
-
-def test_float16_skips_an_update_that_overflows_and_halves_the_scale_of_the_loss() -> None:
+def test_float16_gradients_do_not_depend_on_the_scale_of_the_loss_which_overflows_halve() -> None:
     """As torch.amp does: 2 ** 16 at first, twice that after 2,000 updates; no weight changes meanwhile."""
     updater = Updater(make(), CONFIG, "float16")
     assert updater.loss_scale is not None
@@ -388,9 +378,6 @@ def test_float16_skips_an_update_that_overflows_and_halves_the_scale_of_the_loss
     factor = updater.loss_scale.factor
     train(updater, 1)
     assert updater.loss_scale == LossScale(2 * factor, 0, skipped)
-
-
-def test_float16_gradients_do_not_depend_on_the_scale_of_the_loss() -> None:
     for factor in (1.0, 2.0**10, 2.0**15):
         exact = Updater(make(), CONFIG, "float32").update(data().parts(0, 2), 1, 0.0)[1]
         updater = Updater(make(), CONFIG, "float16")

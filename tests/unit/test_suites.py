@@ -68,26 +68,6 @@ def test_files_are_located_whatever_their_case_and_test_dev_or_held_out_is_score
     assert (files.on, files.valid, files.scored, files.unlabelled) == ("test", dev, {"FaQuAD": test}, {})
 
 
-@pytest.mark.parametrize(
-    "name, text, message",
-    [
-        ("RTE", "index\ta\tb\tlabel\n", r"train\.tsv:1: column 'sentence1' is not in the header; .* are 'index'"),
-        ("CoLA", "sentence\tlabel\n", r"train\.tsv:1: 2 columns separated by a tab, and column 3 \(counted from 0\)"),
-        ("CoLA", "x\t1\t\tfine\nx\tyes\t\tfine\n", r"train\.tsv:2: label 'yes' .* CoLA's, which are '0', '1'"),
-        ("STS-B", "sentence1\tsentence2\tscore\na\tb\t7\n", r"train\.tsv:2: scores of STS-B lie in 0 to 5: got 7"),
-        ("SST-2", "sentence\tlabel\nfine\t1\t1\n", r"train\.tsv:2: 3 columns, and line 1 has 2"),
-    ],
-)
-def test_a_file_in_another_layout_is_one_sentence_with_file_and_line(
-    tmp_path: Path, name: str, text: str, message: str
-) -> None:
-    put(tmp_path / name / "train.tsv", text)
-    fails(DataError, message, planned, files_of(ROWS[name], tmp_path), "model", ())
-    with pytest.raises(DataError, match=message):  # before the model is looked for
-        atento.glue(tmp_path, "no-such-model", out=tmp_path / "runs", tasks=name)
-    assert not (tmp_path / "runs").exists()
-
-
 def test_files_are_read_as_published_and_written_as_submitted(tmp_path: Path) -> None:
     path = put(tmp_path / "train.tsv", 'sentence\tlabel\nthe "end\t1\n"a\t0\n')
     assert labelled_records(ROWS["SST-2"], path, tmp_path).columns == {"text": ['the "end', '"a'], "label": ["1", "0"]}
@@ -125,7 +105,7 @@ def task(row: Row, *by_seed: dict[int, float]) -> TaskResult:
     return TaskResult(row, "dev", tuple(results), dict.fromkeys(seeds), {seed: Path(str(seed)) for seed in seeds})
 
 
-def test_the_average_is_that_of_glue_and_sets_count_once() -> None:
+def test_the_average_is_that_of_glue_and_the_interval_of_several_seeds_of_shared_samples() -> None:
     """Two scores of a task count as their mean, matched and mismatched too; WNLI is in one average of two."""
     scores = {"CoLA": (40.0,), "MRPC": (80.0, 90.0), "MNLI": (70.0, 72.0), "WNLI": (56.0,)}
     tasks = tuple(task(ROWS[name], *({1: score} for score in of)) for name, of in scores.items())
@@ -144,9 +124,6 @@ def test_the_average_is_that_of_glue_and_sets_count_once() -> None:
     assert result.average == pytest.approx(((60 + 90) / 2 + (70 + 80) / 2) / 2) and result.average_without is None
     assert "average of 3 tasks: 75.0 ± 0.0 over 2 seeds" in str(result)
     assert result.to_dict()["tasks"]["PLUE-RTE"]["scores"][0]["seeds"] == {"1": 50.0, "2": 60.0}
-
-
-def test_the_interval_of_one_seed_is_that_of_the_score_and_several_share_their_samples() -> None:
     gold = [str(n % 2) for n in range(40)]
     first = accuracy([label if n % 5 else "0" for n, label in enumerate(gold)], gold)
     one = result_of("RTE", "accuracy", 100.0, {1: first})
@@ -159,7 +136,7 @@ def test_the_interval_of_one_seed_is_that_of_the_score_and_several_share_their_s
     assert both.interval[1] - both.interval[0] < one.interval[1] - one.interval[0]
 
 
-def test_what_is_refused_before_any_file_is_read(tmp_path: Path) -> None:
+def test_what_is_refused_before_any_file_is_read_and_of_a_file_in_another_layout(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is not a folder; it must have .* each task, such as CoLA/train\.tsv"):
         atento.glue(tmp_path / "none", "model")
     with pytest.raises(DataError, match=r"has no CoLA/train\.tsv for the task CoLA, nor files of 8 more tasks"):
@@ -171,3 +148,15 @@ def test_what_is_refused_before_any_file_is_read(tmp_path: Path) -> None:
     fails(DataError, r"has no WNLI/train\.tsv for the task WNLI$", atento.glue, tmp_path, "model", tasks="rte,wnli")
     with pytest.raises(UsageError, match=r"`seeds` must be different whole numbers .*, at least one: got \[1, 1\]"):
         atento.glue(tmp_path, "model", seeds=[1, 1])
+    for name, text, message in (
+        ("RTE", "index\ta\tb\tlabel\n", r"train\.tsv:1: column 'sentence1' is not in the header; .* are 'index'"),
+        ("CoLA", "sentence\tlabel\n", r"train\.tsv:1: 2 columns separated by a tab, and column 3 \(counted from 0\)"),
+        ("CoLA", "x\t1\t\tfine\nx\tyes\t\tfine\n", r"train\.tsv:2: label 'yes' .* CoLA's, which are '0', '1'"),
+        ("STS-B", "sentence1\tsentence2\tscore\na\tb\t7\n", r"train\.tsv:2: scores of STS-B lie in 0 to 5: got 7"),
+        ("SST-2", "sentence\tlabel\nfine\t1\t1\n", r"train\.tsv:2: 3 columns, and line 1 has 2"),
+    ):
+        put(tmp_path / name / "train.tsv", text)
+        fails(DataError, message, planned, files_of(ROWS[name], tmp_path), "model", ())
+        with pytest.raises(DataError, match=message):  # before the model is looked for
+            atento.glue(tmp_path, "no-such-model", out=tmp_path / "runs", tasks=name)
+        assert not (tmp_path / "runs").exists()

@@ -47,7 +47,7 @@ def test_a_column_of_any_table_is_a_line_for_each_row(tmp_path: Path, ending: st
     assert [text for _, text in table_rows(table(tmp_path, ending), [column], reading)] == TEXTS
 
 
-def test_columns_by_number_have_no_header_and_two_are_a_pair(tmp_path: Path) -> None:
+def test_columns_by_number_have_no_header_two_are_a_pair_and_options_without_effect_are_refused(tmp_path: Path) -> None:
     assert list(table_rows(table(tmp_path, ".tsv"), ["1", "2"], {}))[:2] == [(1, "en\tpt"), (2, "Ana, Rui\tAña")]
     (tmp_path / "u.csv").write_text('en\n"a\nb"\nc\n', encoding="utf-8")
     assert list(table_rows(str(tmp_path / "u.csv"), ["en"], {})) == [(2, "a b"), (4, "c")]
@@ -67,9 +67,6 @@ def test_columns_by_number_have_no_header_and_two_are_a_pair(tmp_path: Path) -> 
 
     with pytest.raises(DataError, match=r"b\.csv:2: bad"):  # the header is line 1
         LineOptions(file="b.csv", table=rows[:1]).lines(None, check)
-
-
-def test_options_of_a_table_that_would_have_no_effect_are_refused(tmp_path: Path) -> None:
     latin = {"encoding": "latin-1"}
     for file, columns, reading in (("-", ["a"], {}), ("-", [], latin), ("t.parquet", ["a"], {"x": "y"})):
         with pytest.raises(UsageError, match=rf"--columns and --reading are for a file, .* got {file}"):

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from itertools import product
 
-import pytest
-
 from atento.base.errors import UsageError
 from atento.data.records.read_tags import normalized
 from atento.metrics.tag_schemes import SCHEMES, converted, entities, illegal, scheme_of
@@ -42,28 +40,25 @@ def written(segments: Segments, scheme: str) -> tuple[str, ...]:
 ALL = [segments for length in range(5) for segments in segmentations(length)]
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_every_sentence_is_converted_to_each_scheme_and_no_other_is_legal(scheme: str) -> None:
-    for segments in ALL:
-        tags = written(segments, scheme)
-        spans, at = [], 0
-        for kind, size in segments:
-            spans += [(kind, at, at + size)] if kind else []
-            at += size
-        assert entities(tags) == spans, tags
-        assert illegal(tags, scheme) == [], tags
-        for wanted in SCHEMES:
-            assert converted(tags, wanted) == written(segments, wanted), (tags, wanted)
-    assert scheme_of(written(segments, scheme) for segments in ALL) == scheme
-    legal = {written(segments, scheme) for segments in ALL}
-    prefixes = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}[scheme]
-    every = ["O", *(f"{prefix}-{kind}" for prefix in prefixes for kind in "XY")]
-    for length in range(1, 4):
-        for sentence in product(every, repeat=length):
-            assert bool(illegal(sentence, scheme)) == (sentence not in legal), sentence
-
-
-def test_tags_that_are_not_of_entities_have_no_scheme() -> None:
+def test_every_sentence_is_converted_to_each_scheme_and_other_tags_have_none() -> None:
+    for scheme in SCHEMES:
+        for segments in ALL:
+            tags = written(segments, scheme)
+            spans, at = [], 0
+            for kind, size in segments:
+                spans += [(kind, at, at + size)] if kind else []
+                at += size
+            assert entities(tags) == spans, tags
+            assert illegal(tags, scheme) == [], tags
+            for wanted in SCHEMES:
+                assert converted(tags, wanted) == written(segments, wanted), (tags, wanted)
+        assert scheme_of(written(segments, scheme) for segments in ALL) == scheme
+        legal = {written(segments, scheme) for segments in ALL}
+        prefixes = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}[scheme]
+        every = ["O", *(f"{prefix}-{kind}" for prefix in prefixes for kind in "XY")]
+        for length in range(1, 4):
+            for sentence in product(every, repeat=length):
+                assert bool(illegal(sentence, scheme)) == (sentence not in legal), sentence
     assert scheme_of([("NOUN", "VERB", "O")]) is None and scheme_of([("PRO-KS-REL",)]) is None
     assert scheme_of([("O", "O")]) is None and scheme_of([]) is None
     assert scheme_of([("B-X", "L-X", "S-X")]) is None  # of two schemes

@@ -36,7 +36,6 @@ SENTENCES = [
     ("d'água", "co\u0327es", "x y", "anticonstitucionalissimamente"),
 ]
 LABELS = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
-KINDS = ["wordpiece", "bpe", "unigram", "byte", "character", "word"]
 
 
 def tokenizer_of(kind: str) -> Tokenizer:
@@ -73,7 +72,7 @@ def batches(tokenizer: Tokenizer, max_len: int = 500, said: list[str] | None = N
 
 
 def test_d4_the_tag_of_each_word_stands_at_its_first_token_and_long_sentences_are_cut_with_one_warning() -> None:
-    for kind in KINDS:
+    for kind in ["wordpiece", "bpe", "unigram", "byte", "character", "word"]:
         tokenizer = tokenizer_of(kind)
         made = batches(tokenizer)
         batch = made.batch(np.arange(len(SENTENCES)))

@@ -180,7 +180,9 @@ def batches_for(made: Recipe, tokenizer: Tokenizer, pairs: Split, say: Any = pri
     return found
 
 
-def test_over_long_and_blank_pairs_are_left_out_and_counted(tokenizer: Tokenizer) -> None:
+def test_every_pair_is_seen_once_an_epoch_as_written_but_for_long_and_blank_ones_and_drawn_subwords_spell_it(
+    tokenizer: Tokenizer,
+) -> None:
     lengths = [len(tokenizer.encode(pair.source)) for pair in PAIRS[:3]]
     assert max(lengths) < 50
     source = [*(pair.source for pair in PAIRS[:3]), "long " * 60, "short", "\x07", "ok"]
@@ -195,9 +197,6 @@ def test_over_long_and_blank_pairs_are_left_out_and_counted(tokenizer: Tokenizer
     ]
     with pytest.raises(DataError, match=r"no training pair is left: all are longer than `data.max_len` 2 tokens"):
         batches(tokenizer, pairs_of(source, target), said.append, max_len=2)
-
-
-def test_every_pair_is_seen_once_an_epoch_as_it_was_written_and_padding_is_no_target(tokenizer: Tokenizer) -> None:
     made = batches(tokenizer, EVERY)
     assert made.updates_per_epoch > 3
     for epoch in range(2):
@@ -215,9 +214,6 @@ def test_every_pair_is_seen_once_an_epoch_as_it_was_written_and_padding_is_no_ta
         assert seen == Counter(zip(EVERY["source"], EVERY["target"]))
     made = parallel(Ragged([[5], [6, 7, 8]]), Ragged([[9, 9], [4]]), budget=9, seed=0, pad_id=0, start_id=2, eos_id=3)
     assert sum(part.batch.targets for part in made.parts(0)) == 5
-
-
-def test_drawn_subwords_spell_the_same_and_depend_on_epoch_and_seed_alone(tokenizer: Tokenizer) -> None:
 
     def drawn(update: int, **options: Any) -> list[list[int]]:
         made = batches(tokenizer, EVERY, subword_dropout=0.3, **options)
@@ -260,7 +256,9 @@ def network(tokenizer: Tokenizer) -> Any:
     return build_network(network_for(recipe(network=config), tokenizer, EVERY))
 
 
-def test_f1_held_out_loss_is_the_mean_over_real_targets_without_dropout(tokenizer: Tokenizer, network: Any) -> None:
+def test_f1_held_out_loss_is_the_mean_over_real_targets_and_scores_the_metrics_of_the_translations(
+    tokenizer: Tokenizer, network: Any
+) -> None:
     """Against one sentence at a time through `log_softmax`, in float64."""
     network.eval()
     total, count = 0.0, 0
@@ -278,11 +276,6 @@ def test_f1_held_out_loss_is_the_mean_over_real_targets_without_dropout(tokenize
     assert found == {"vocabulary": pytest.approx(total / count, rel=1e-5)}
     scores = validation_scores(network, tokenizer, EVERY, recipe(metrics=()))
     assert scores == {"loss": found["vocabulary"], "nll": found["vocabulary"]}
-
-
-def test_validation_scores_are_the_metrics_of_the_translations_and_leave_the_training_flag(
-    tokenizer: Tokenizer, network: Any
-) -> None:
     pairs = pairs_of([pair.source for pair in PAIRS[:6]], [pair.target for pair in PAIRS[:6]])
     made = recipe(decoding=DecodingConfig(beam=2, max_new_tokens=6), metrics=("chrf", "exact-match"))
     network.train()
@@ -303,38 +296,37 @@ def test_validation_scores_are_the_metrics_of_the_translations_and_leave_the_tra
     assert network.training
 
 
-@pytest.mark.parametrize("sides", ["none", "source", "both"])
-def test_over_long_pairs_are_left_out_or_cut_and_counted(tokenizer: Tokenizer, sides: Any) -> None:
-    long, short = " ".join(["gato"] * 50), "gato alto"
-    pairs = pairs_of([long, short, long, short], [short, short, long, long])
-    config = recipe(data={"max_len": 20, "truncate": sides})
-    said: list[str] = []
-    batches = batches_for(config, tokenizer, pairs, said.append)
-    whole = [tokenizer.encode(text) for text in (long, short)]
-    kept = {"none": [1], "source": [0, 1], "both": [0, 1, 2, 3]}[sides]
-    assert len(batches) == len(kept)
-    for row, number in enumerate(kept):
-        assert batches.stores.first["source"][row].tolist() == whole[number % 2][:19]
-        assert batches.stores.first["target"][row].tolist() == whole[0 if number > 1 else 1][:19]
-    batch = batches.batch(np.arange(len(kept)))
-    assert batch.inputs["source_ids"].shape[1] <= 20 and batch.labels["vocabulary"].shape[1] <= 20
-    assert (
-        said
-        == {
-            "none": [
-                "warning: 3 of 4 training pairs left out: longer than 20 tokens; "
-                "`data.truncate: source` cuts long sources, and `data.max_len` raises the limit"
-            ],
-            "source": [
-                "warning: of 4 training pairs, 2 on the source side cut to 20 tokens",
-                "warning: 2 of 4 training pairs left out: longer than 20 tokens; `data.max_len` raises the limit",
-            ],
-            "both": ["warning: of 4 training pairs, 2 on the source side and 2 on the target side cut to 20 tokens"],
-        }[sides]
-    )
-
-
-def test_subwords_that_are_drawn_anew_are_cut_too(tokenizer: Tokenizer) -> None:
+def test_over_long_pairs_are_left_out_or_cut_and_counted_drawn_anew_too(tokenizer: Tokenizer) -> None:
+    for sides in ("none", "source", "both"):
+        long, short = " ".join(["gato"] * 50), "gato alto"
+        pairs = pairs_of([long, short, long, short], [short, short, long, long])
+        config = recipe(data={"max_len": 20, "truncate": sides})
+        said: list[str] = []
+        batches = batches_for(config, tokenizer, pairs, said.append)
+        whole = [tokenizer.encode(text) for text in (long, short)]
+        kept = {"none": [1], "source": [0, 1], "both": [0, 1, 2, 3]}[sides]
+        assert len(batches) == len(kept)
+        for row, number in enumerate(kept):
+            assert batches.stores.first["source"][row].tolist() == whole[number % 2][:19]
+            assert batches.stores.first["target"][row].tolist() == whole[0 if number > 1 else 1][:19]
+        batch = batches.batch(np.arange(len(kept)))
+        assert batch.inputs["source_ids"].shape[1] <= 20 and batch.labels["vocabulary"].shape[1] <= 20
+        assert (
+            said
+            == {
+                "none": [
+                    "warning: 3 of 4 training pairs left out: longer than 20 tokens; "
+                    "`data.truncate: source` cuts long sources, and `data.max_len` raises the limit"
+                ],
+                "source": [
+                    "warning: of 4 training pairs, 2 on the source side cut to 20 tokens",
+                    "warning: 2 of 4 training pairs left out: longer than 20 tokens; `data.max_len` raises the limit",
+                ],
+                "both": [
+                    "warning: of 4 training pairs, 2 on the source side and 2 on the target side cut to 20 tokens"
+                ],
+            }[sides]
+        )
     long = " ".join(["gatinho"] * 50)
     config = recipe(data={"max_len": 20, "truncate": "both"}, training=TrainingConfig(subword_dropout=0.3))
     batches = batches_for(config, tokenizer, pairs_of([long], [long]))

@@ -37,7 +37,7 @@ def batches_of(rows: Ragged, objective: Causal | Masked, budget: int) -> Planned
     return PlannedBatches(MemoryStore({"ids": rows}), objective, budget=budget, seed=7)
 
 
-def test_e2_what_is_hidden_is_counted_fairly() -> None:
+def test_e1_e2_what_is_hidden_is_counted_fairly_and_tokens_are_guessed_from_those_before() -> None:
     """Rates within 3 sigma over a million tokens; the marks at both ends and padding are never chosen."""
     rows = Ragged([[BOS, *np.random.default_rng(i).integers(5, V, 250).tolist(), EOS] for i in range(200)])
     objective, chosen, fates, read = masked(), 0, np.zeros(3), 0
@@ -56,9 +56,6 @@ def test_e2_what_is_hidden_is_counted_fairly() -> None:
     same = 0.1 / (V - 5)  # a drawn token may be the one that stood there
     for got, share in zip(fates, (0.8, 0.1 - same, 0.1 + same)):
         assert abs(got - share * chosen) < 3 * np.sqrt(chosen * share * (1 - share))
-
-
-def test_e1_e2_tokens_are_guessed_from_those_before_and_short_texts_hide_one() -> None:
     rows = Ragged([[BOS, 7, EOS]] * 10 + [[BOS, *range(5, 15), EOS]] * 4000)
     batch = lay_out(masked(), rows, range(len(rows)), 0)
     counts = (batch.labels["vocabulary"] >= 0).sum(dim=1)

@@ -23,7 +23,7 @@ SIZES: dict[str, Any] = {"vocab_size": 20, "d_model": 16, "d_ff": 16, "n_heads":
 LEARNED = NetworkConfig("decoder", **SIZES, positions=PositionConfig("learned"))
 
 
-def test_the_usual_limit_gives_way_to_the_least_that_is_asked_for() -> None:
+def test_the_usual_limit_gives_way_to_the_least_that_is_asked_for_and_outputs_cut_short_are_counted() -> None:
     endless = NetworkConfig(vocab_size=20)
     assert token_limit(5, 1, DecodingConfig(), endless, is_prompt=False) == 2 * 4 + 16
     assert token_limit(5, 1, DecodingConfig(min_new_tokens=100), endless, is_prompt=False) == 100
@@ -33,9 +33,6 @@ def test_the_usual_limit_gives_way_to_the_least_that_is_asked_for() -> None:
         token_limit(13, 0, DecodingConfig(), LEARNED, is_prompt=True)
     check_memory(1000, 1000, "cpu")
     fails(UsageError, r"1,000,000,000,000 parameters need 14901 GiB", check_memory, 10**12, 10**12, "cpu")
-
-
-def test_outputs_that_end_for_want_of_places_are_counted() -> None:
     torch.manual_seed(0)
     network = build_network(LEARNED).eval()
 

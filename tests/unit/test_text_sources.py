@@ -28,7 +28,7 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_they_are_the_texts_of_read_records(corpus: Path) -> None:
+def test_they_are_the_texts_of_read_records_of_files_documents_folders_and_patterns(corpus: Path) -> None:
     for keys in (
         {"file": "book.txt"},
         {"file": "book.txt", "paragraphs": True},
@@ -42,9 +42,6 @@ def test_they_are_the_texts_of_read_records(corpus: Path) -> None:
     ):
         source = SourceConfig(**keys)
         assert list(texts_of(source, corpus)) == read_records(source, TEXT, corpus)["text"]
-
-
-def test_documents_of_a_file(corpus: Path) -> None:
     lines = SourceConfig(file="book.txt", documents="blank-lines")
     first = "Primeira linha da obra, que é bem com-\nprida e segue aqui."
     assert list(texts_of(lines, corpus)) == [first, "Outra.\nUm comprida livro.", "Fim"]
@@ -53,9 +50,6 @@ def test_documents_of_a_file(corpus: Path) -> None:
     with pytest.raises(RecipeError, match="has `documents: file`, which is for text files without `paragraphs`"):
         source = {"file": "book.txt", "paragraphs": True, "documents": "file"}
         load_recipe({"task": "language-modeling", "data": {"train": source}})
-
-
-def test_folders_and_patterns(corpus: Path) -> None:
     texts = SourceConfig(file="deep")
     assert source_files(texts, corpus) == ["deep/a.txt.gz", "deep/er/c.txt.zst"]
     assert list(texts_of(texts, corpus)) == ["um", "dois", "três", "três", "três"]

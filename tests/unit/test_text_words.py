@@ -12,7 +12,7 @@ from atento.text.kinds import detokenize, is_blank
 from failing import fails
 
 
-def test_word_spans_spaces_and_alignment() -> None:
+def test_word_spans_spaces_alignment_and_labels_that_go_to_tokens_and_back() -> None:
     for text, words in (
         ("o gatinho corre", ["o", "gatinho", "corre"]),
         ("fazê-lo, já!", ["fazê", "-", "lo", ",", "já", "!"]),
@@ -31,16 +31,6 @@ def test_word_spans_spaces_and_alignment() -> None:
     words = align_words("o gatinho.", [(0, 1), (1, 5), (5, 9), (9, 10), None, (1, 2)])
     assert words.index == [0, 1, 1, 2, None, None] and words.words == ["o", "gatinho", "."]
     assert words.tokens(1) == [1, 2]
-
-
-@given(st.text())
-def test_words_cover_all_but_the_blanks(text: str) -> None:
-    spans = word_spans(text)
-    assert all(start < end for start, end in spans) and all(a[1] <= b[0] for a, b in pairwise(spans))
-    assert "".join(text[s:e] for s, e in spans) == "".join(char for char in text if not is_blank(char))
-
-
-def test_labels_go_to_tokens_and_back() -> None:
     index = [None, 0, 1, 1, 2, None]
     spread = spread_labels(["O", "B-PER", "O"], index, inner={"B-PER": "I-PER"})
     assert spread == [None, "O", "B-PER", "I-PER", "O", None]
@@ -49,3 +39,10 @@ def test_labels_go_to_tokens_and_back() -> None:
     with pytest.raises(DataError, match=r"^every word must have a label: token 1 is of word 3, got 1 labels$"):
         spread_labels(["O"], [0, 3])
     fails(DataError, r"^every token must have a label: got 1 labels for 2 tokens$", merge_labels, ["O"], [0, 1], 2)
+
+
+@given(st.text())
+def test_words_cover_all_but_the_blanks(text: str) -> None:
+    spans = word_spans(text)
+    assert all(start < end for start, end in spans) and all(a[1] <= b[0] for a, b in pairwise(spans))
+    assert "".join(text[s:e] for s, e in spans) == "".join(char for char in text if not is_blank(char))

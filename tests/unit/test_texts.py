@@ -30,7 +30,7 @@ def write_kinds(folder: Path) -> dict[str, SourceConfig]:
     return {name: SourceConfig(file=name, text=column) for name, column in columns.items()}
 
 
-def test_every_kind_of_file_gives_the_same_texts(tmp_path: Path) -> None:
+def test_every_kind_of_file_and_the_micro_world_give_the_same_texts_and_bad_lines_are_counted(tmp_path: Path) -> None:
     fingerprints = set()
     for name, source in write_kinds(tmp_path).items():
         found = read_records(source, TEXT, tmp_path)
@@ -40,9 +40,6 @@ def test_every_kind_of_file_gives_the_same_texts(tmp_path: Path) -> None:
     assert read_records(SourceConfig(file="a.txt"), TEXT, tmp_path).where(1) == "a.txt:3"
     assert read_records(SourceConfig(file="a.csv", text="text"), TEXT, tmp_path).where(1) == "a.csv:4"
     assert read_records(SourceConfig(file="a.txt", count=2), TEXT, tmp_path)["text"] == KEPT[:2]
-
-
-def test_bad_lines_are_refused_or_counted(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes(b"bom\n\xff\xfe ruim\nfim\n")
     fails(DataError, r"b\.txt:2", read_records, SourceConfig(file="b.txt"), TEXT, tmp_path)
     found = read_records(SourceConfig(file="b.txt"), TEXT, tmp_path, skip_bad=True)
@@ -51,9 +48,6 @@ def test_bad_lines_are_refused_or_counted(tmp_path: Path) -> None:
     for content in ("", "\n  \n"):
         (tmp_path / "c.txt").write_text(content, encoding="utf-8")
         fails(DataError, r"c\.txt: holds no text", read_records, SourceConfig(file="c.txt"), TEXT, tmp_path)
-
-
-def test_the_micro_world_in_either_language(tmp_path: Path) -> None:
     pairs = write("valid", 20, 1)
     for text, side in ((None, "target"), ("en", "source")):
         texts = read_records(SourceConfig(world="valid", count=20, text=text), TEXT, tmp_path)["text"]

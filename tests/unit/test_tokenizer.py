@@ -18,7 +18,6 @@ from failing import fails
 
 KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
 EXACT = ["unigram", "bpe", "byte"]
-NEVER_UNKNOWN = EXACT
 
 
 def lines() -> list[str]:
@@ -65,25 +64,8 @@ def test_characters_round_trip_where_none_is_unknown(text: str) -> None:
     assert len(tokenizer.encode(text)) == len(tokenizer.normalize(text))
 
 
-def test_words_get_their_spaces_back_bytes_are_ids_and_lowercase_an_option() -> None:
-    for kind in ("word", "wordpiece"):
-        tokenizer = trained(kind)
-        for text in ["o gato comeu a maçã!", "minha avó vê rapidamente (o pão)", "a gata pulou um coração, sim"]:
-            assert tokenizer.decode(tokenizer.encode(text)) == text
-    tokenizer = trained("byte")
-    assert tokenizer.vocab_size == 5 + 256 and tokenizer.encode("aé") == [5 + b for b in "aé".encode()]
-    assert tokenizer.decode([5 + 0xC3]) == "\ufffd"  # half a character is shown, not raised
-    text = "O GATO Pulou AÇÃO É"
-    assert trained("unigram").decode(trained("unigram").encode(text)) == text
-    lower = trained("unigram", True)
-    assert lower.decode(lower.encode(text)) == "o gato pulou ação é"
-    assert lower.encode_with_offsets("GATO").words == ["GATO"]
-    found = tokenizer.words([5 + 0xC3, 5 + 0x20, 5 + 0xC3, 5 + 0xA9, 5 + 0x61])
-    assert (found.index, found.words) == ([0, None, 1, 1, 1], ["\ufffd", "éa"])
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_d4_d5_specials_batches_and_words_of_every_kind(kind: str) -> None:
+def test_d4_d5_specials_batches_and_words_of_every_kind_and_saving_keeps_everything(kind: str, tmp_path: Path) -> None:
     tokenizer = trained(kind)
     ids = [tokenizer.bos_id, *tokenizer.encode("o gato"), tokenizer.unk_id, tokenizer.eos_id, tokenizer.pad_id]
     assert tokenizer.decode(ids).split("<unk>")[0].strip() == "o gato"
@@ -104,6 +86,16 @@ def test_d4_d5_specials_batches_and_words_of_every_kind(kind: str) -> None:
         assert words.index == [None, *encoded.word_ids, None, None]
         if tokenizer.unk_id not in encoded.ids:
             assert words.words == encoded.words
+    tokenizer = trained(kind, lowercase=kind == "bpe")
+    tokenizer.save(tmp_path / "new" / "folder")
+    again = Tokenizer.load(tmp_path / "new" / "folder")
+    text = "O gato não quer <s> 日本 (12)"
+    assert again.encode(text) == tokenizer.encode(text)
+    assert (again.fingerprint, again.kind, again.lowercase) == (tokenizer.fingerprint, kind, kind == "bpe")
+    assert again.specials == tokenizer.specials
+    again.save(tmp_path / "twice")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "twice" / name).read_bytes() == (tmp_path / "new" / "folder" / name).read_bytes()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -114,7 +106,7 @@ def test_d4_d5_specials_batches_and_words_of_every_kind(kind: str) -> None:
 def test_user_text_never_makes_special_ids(kind: str, text: str) -> None:
     """Contract, bad input; and error 12: `unk` only in kinds that know no other way."""
     tokenizer = trained(kind)
-    allowed = set() if kind in NEVER_UNKNOWN else {tokenizer.unk_id}
+    allowed = set() if kind in EXACT else {tokenizer.unk_id}
     special = set(range(5)) - allowed
     assert not special & set(tokenizer.encode(text)) and not special & set(tokenizer.encode_with_offsets(text).ids)
     if kind in ("unigram", "bpe", "wordpiece"):
@@ -140,7 +132,7 @@ def test_sentinels_stand_behind_the_five_and_special_tokens_that_cannot_be() -> 
     assert SpecialTokens({}, {}).get("pad") is None
 
 
-def test_the_notes_contrast_of_words_and_subwords() -> None:
+def test_the_notes_contrast_of_words_and_subwords_spaces_bytes_and_lowercase() -> None:
     """Rows D1, D3, L3 and error 11: two words are unknown ("o" and "gatinho"), while WordPiece gives six pieces."""
     sentence = "o gatinho corre rapidamente"
     words = Tokenizer.from_vocabulary("word", ["gato", "cachorro", "corre", "pula", "rapidamente"])
@@ -159,6 +151,20 @@ def test_the_notes_contrast_of_words_and_subwords() -> None:
     assert encoded.offsets == [(1, 1), (1, 3), (5, 6), (7, 7), (7, 8), (8, 9), (8, 9), (8, 9), (10, 11)]
     assert encoded.words == ["e\u0301", "a", "(", "日", "a"]
     assert encoded.word_ids == [None, 0, 1, None, 2, 3, 3, 3, 4]
+    for kind in ("word", "wordpiece"):
+        tokenizer = trained(kind)
+        for text in ["o gato comeu a maçã!", "minha avó vê rapidamente (o pão)", "a gata pulou um coração, sim"]:
+            assert tokenizer.decode(tokenizer.encode(text)) == text
+    tokenizer = trained("byte")
+    assert tokenizer.vocab_size == 5 + 256 and tokenizer.encode("aé") == [5 + b for b in "aé".encode()]
+    assert tokenizer.decode([5 + 0xC3]) == "\ufffd"  # half a character is shown, not raised
+    text = "O GATO Pulou AÇÃO É"
+    assert trained("unigram").decode(trained("unigram").encode(text)) == text
+    lower = trained("unigram", True)
+    assert lower.decode(lower.encode(text)) == "o gato pulou ação é"
+    assert lower.encode_with_offsets("GATO").words == ["GATO"]
+    found = tokenizer.words([5 + 0xC3, 5 + 0x20, 5 + 0xC3, 5 + 0xA9, 5 + 0x61])
+    assert (found.index, found.words) == ([0, None, 1, 1, 1], ["\ufffd", "éa"])
 
 
 def test_from_vocabulary_of_the_other_kinds_and_vocabularies_that_cannot_be() -> None:
@@ -240,20 +246,6 @@ def test_bad_text_and_ids_and_folders_are_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(AtentoError, match=r"^cannot write the tokenizer to ") as failed:
         trained("byte").save(tmp_path / "file" / "inside")
     assert failed.value.exit_status == 1  # a failure of the machine, not wrong usage
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_save_and_load_keep_everything(kind: str, tmp_path: Path) -> None:
-    tokenizer = trained(kind, lowercase=kind == "bpe")
-    tokenizer.save(tmp_path / "new" / "folder")
-    again = Tokenizer.load(tmp_path / "new" / "folder")
-    text = "O gato não quer <s> 日本 (12)"
-    assert again.encode(text) == tokenizer.encode(text)
-    assert (again.fingerprint, again.kind, again.lowercase) == (tokenizer.fingerprint, kind, kind == "bpe")
-    assert again.specials == tokenizer.specials
-    again.save(tmp_path / "twice")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        assert (tmp_path / "twice" / name).read_bytes() == (tmp_path / "new" / "folder" / name).read_bytes()
 
 
 def test_files_that_are_missing_or_malformed(tmp_path: Path) -> None:

@@ -45,9 +45,7 @@ def test_train_writes_a_folder_and_reads_many_files(folder: str, text: Path, tmp
     assert tokenizer.lowercase and tokenizer.token_id("zebra") is not None and tokenizer.token_id("gato") is not None
 
 
-def test_train_reads_a_column_of_tables_and_says_its_note_once(
-    text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_train_reads_a_column_of_tables_and_says_its_note_once(text, tmp_path, caplog) -> None:
     """The ways out that messages name: --columns, and --reading where a file is not UTF-8."""
     rows = "".join(f"{line};1\n" for line in TEXT.split("\n") if line)
     (tmp_path / "t.csv").write_bytes(f"texto;n\n{rows}".encode("latin-1"))
@@ -66,7 +64,7 @@ def test_train_reads_a_column_of_tables_and_says_its_note_once(
         assert "Example:" in run(command, "--help").stdout
 
 
-def test_encode_and_decode_keep_every_line_pieces_and_json(folder: str, text: Path) -> None:
+def test_encode_and_decode_keep_every_line_pieces_and_json_and_info_counts_them(folder: str, text: Path) -> None:
     lines = TEXT.splitlines()
     encoded = run("encode", folder, str(text))
     rows = encoded.stdout.split("\n")[:-1]
@@ -85,9 +83,6 @@ def test_encode_and_decode_keep_every_line_pieces_and_json(folder: str, text: Pa
     assert run("decode", folder, stdin=f"{ids}\n").stdout == "a gata\n"
     out = run("decode", folder, "--json", stdin=" ".join(map(str, ids)) + "\n")
     assert json.loads(out.stdout) == {"ids": ids, "text": "a gata"}
-
-
-def test_info(folder: str, text: Path) -> None:
     tokenizer = Tokenizer.load(folder)
     plain = run("info", folder)
     assert f"fingerprint: {tokenizer.fingerprint}\n" in plain.stdout and "<pad>=0 <unk>=1 <s>=2" in plain.stdout
@@ -100,9 +95,8 @@ def test_info(folder: str, text: Path) -> None:
     assert json.loads(run("info", folder, "-", "--json", stdin="").stdout)["fertility"] is None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "stdin", "error", "message"),
-    [
+def test_wrong_use(folder, tmp_path) -> None:
+    for arguments, stdin, error, message in (
         (["train", "-", "-", "--out", "NEW"], "a", UsageError, "standard input can be read once: only one of the"),
         (["train", "-", "--out", "NEW", "--kind", "bpi"], "a", TokenizerError, "unknown kind of tokenizer 'bpi'; did"),
         (["train", "-", "--out", "FOLDER"], "a", UsageError, "--out FOLDER must be a new or empty folder: nothing is"),
@@ -111,13 +105,9 @@ def test_info(folder: str, text: Path) -> None:
         (["encode", "FOLDER", "--ids", "--tokens"], "a", UsageError, "--ids and --tokens together need --json"),
         (["decode", "FOLDER"], "5\n6 x", DataError, "standard input:2: a line must be ids separated by spaces: got '6"),
         (["decode", "FOLDER"], "\n99999\n", DataError, "standard input:2: an id must lie in 0 ... "),
-    ],
-)
-def test_wrong_use(
-    arguments: list[str], stdin: str, error: type[Exception], message: str, folder: str, tmp_path: Path
-) -> None:
-    new = str(tmp_path / "new")
-    result = run(*(a.replace("FOLDER", folder).replace("NEW", new) for a in arguments), stdin=stdin)
-    assert isinstance(result.exception, error)
-    assert str(result.exception).startswith(message.replace("FOLDER", folder).replace("NEW", new))
-    assert result.stdout in ("", "\n", Tokenizer.load(folder).decode([5]) + "\n")
+    ):
+        new = str(tmp_path / "new")
+        result = run(*(a.replace("FOLDER", folder).replace("NEW", new) for a in arguments), stdin=stdin)
+        assert isinstance(result.exception, error)
+        assert str(result.exception).startswith(message.replace("FOLDER", folder).replace("NEW", new))
+        assert result.stdout in ("", "\n", Tokenizer.load(folder).decode([5]) + "\n")

@@ -20,7 +20,6 @@ from atento_cli.table_columns import table_rows
 from failing import fails
 
 HEAD = '<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"><header/><body>\n'
-END = "</body></tmx>"
 CODES = (
     'The <bpt i="1">&lt;b x="<sub>not this</sub>"&gt;</bpt>cat<ept i="1">&lt;/b&gt;</ept> <hi>sleeps</hi> &amp;  '
     "<ph>{0}</ph>é<it pos='end'>x</it><ut>y</ut>."
@@ -33,7 +32,7 @@ def unit(*texts: tuple[str, str], key: str = "xml:lang") -> str:
 
 
 def memory(*units: str) -> str:
-    return HEAD + "".join(units) + END
+    return HEAD + "".join(units) + "</body></tmx>"
 
 
 def read(
@@ -58,18 +57,17 @@ GOOD = memory(
 )
 
 
-@pytest.mark.parametrize("file", ["m.tmx", "m.tmx.gz"])
-def test_texts_without_codes_in_the_languages_that_are_named(tmp_path: Path, file: str) -> None:
-    for target in ("pt-BR", "PT-br", "pt", "pt_BR"):
-        content = GOOD.replace("pt-BR", "pt_br", target == "pt-BR")  # one of the two
-        records = read(tmp_path, content, "en", target, file=file)
-        assert list(records) == [("The cat sleeps &  é.", "O gato\n dorme"), ("a", "b")]
-        assert (records.where(0), records.where(1), records.empty) == (f"{file}:4", f"{file}:6", 2)
-    one_line = memory(unit(("en", "a b"), ("pt", "b")), unit(("en", "c d"), ("pt", "d e"))).replace("\n", "")
-    assert not read(tmp_path, one_line).notes  # line 1 is no header
-
-
-def test_utf_16_variants_of_a_language_and_every_reader_of_tables(tmp_path: Path) -> None:
+def test_texts_without_codes_in_the_languages_that_are_named_their_variants_and_every_reader_of_tables(
+    tmp_path: Path,
+) -> None:
+    for file in ("m.tmx", "m.tmx.gz"):
+        for target in ("pt-BR", "PT-br", "pt", "pt_BR"):
+            content = GOOD.replace("pt-BR", "pt_br", target == "pt-BR")  # one of the two
+            records = read(tmp_path, content, "en", target, file=file)
+            assert list(records) == [("The cat sleeps &  é.", "O gato\n dorme"), ("a", "b")]
+            assert (records.where(0), records.where(1), records.empty) == (f"{file}:4", f"{file}:6", 2)
+        one_line = memory(unit(("en", "a b"), ("pt", "b")), unit(("en", "c d"), ("pt", "d e"))).replace("\n", "")
+        assert not read(tmp_path, one_line).notes  # line 1 is no header
     assert list(read(tmp_path, GOOD.replace("utf-8", "utf-16").encode("utf-16"))) == list(read(tmp_path, GOOD))
     two = memory(unit(("en", "a"), ("pt-BR", "b")), unit(("en", "c"), ("pt-PT", "d")))
     assert refused(tmp_path, two) == "m.tmx:5: 'pt' may be pt-BR, pt-PT: name one of them"
@@ -136,29 +134,23 @@ PO = (
 )
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "pairs", "lines"),
-    [
+def test_files_of_translators_without_what_is_untranslated_fuzzy_without_a_language_or_wrong(tmp_path: Path) -> None:
+    for file, content, pairs, lines in (
         ("x.xlf", XLIFF, [("The cat sleeps", "O gato dorme"), ("dog", "cão")], (3, 7)),
         ("x.xliff.gz", XLIFF_2, [("The cat", "O gato"), ("dog", "cão")], (2, 4)),
         ("x.po", PO, [("The cat", 'O "gato"'), ("%d dog", "%d cão"), ("%d dogs", "%d cães")], (12, 25)),
-    ],
-)
-def test_files_of_translators_without_what_is_untranslated_or_fuzzy(
-    tmp_path: Path, file: str, content: str, pairs: list[tuple[str, str]], lines: tuple[int, int]
-) -> None:
-    for target in ("pt-BR", "pt_br", "pt"):
-        records = read(tmp_path, content, "en", target, file=file)
-        assert list(records) == pairs and [records.where(row) for row in (0, 1)] == [f"{file}:{line}" for line in lines]
-        assert records.warnings() == [f"{file}: 2 pairs untranslated or fuzzy left out"]
-    with pytest.raises(DataError, match=rf"{file}: .* has the language 'fr'; the languages are 'en', 'p"):
-        read(tmp_path, content, "en", "fr", file=file)
-    texts = [text for _, text in table_rows(str(tmp_path / file), ["en"], {})]
-    assert len(texts) == len(pairs) + 2  # a source waits for its translation
-    assert list(texts_of(SourceConfig(file=file, text="pt"), tmp_path)) == [target for _, target in pairs]
-
-
-def test_files_of_translators_that_name_no_language_or_are_wrong(tmp_path: Path) -> None:
+    ):
+        for target in ("pt-BR", "pt_br", "pt"):
+            records = read(tmp_path, content, "en", target, file=file)
+            assert list(records) == pairs and [records.where(row) for row in (0, 1)] == [
+                f"{file}:{line}" for line in lines
+            ]
+            assert records.warnings() == [f"{file}: 2 pairs untranslated or fuzzy left out"]
+        with pytest.raises(DataError, match=rf"{file}: .* has the language 'fr'; the languages are 'en', 'p"):
+            read(tmp_path, content, "en", "fr", file=file)
+        texts = [text for _, text in table_rows(str(tmp_path / file), ["en"], {})]
+        assert len(texts) == len(pairs) + 2  # a source waits for its translation
+        assert list(texts_of(SourceConfig(file=file, text="pt"), tmp_path)) == [target for _, target in pairs]
     bare = XLIFF.replace(' target-language="pt-BR"', "")
     assert len(read(tmp_path, bare, target="target", file="x.xlf")) == 2
     fails(DataError, r"has the language 'pt'; the languages are 'en', 'target'", read, tmp_path, bare, file="x.xlf")

@@ -41,7 +41,7 @@ def hidden(network: Encoder | Decoder, **options: object) -> Tensor:
         return network(IDS, token_mask=REAL, **options).hidden[REAL]
 
 
-def test_m14_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way() -> None:
+def test_m14_w4_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way_by_its_matrix() -> None:
     """Bidirectional hidden vectors are the encoder's; causal ones are the encoder's under a causal mask; it writes."""
     encoder = bert(heads=(HeadConfig("masked-language-model"),))
     decoder, load_report = to_decoder(encoder)
@@ -53,10 +53,7 @@ def test_m14_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way()
     assert sorted(load_report.unused) == [f"{part}.{name}" for part in parts for name in ("bias", "weight")]
     found = generate(decoder, IDS, Greedy(), max_new_tokens=4, token_mask=REAL, eos_id=())
     assert [len(row[0].ids) for row in found] == [4, 4]
-
-
-def test_m14_w4_an_output_matrix_goes_along_and_what_cannot_be_is_refused() -> None:
-    """An encoder whose head has a matrix beside the embedding: the language model writes with that matrix."""
+    # An encoder whose head has a matrix beside the embedding: the language model writes with that matrix
     encoder = bert(heads=(HeadConfig("masked-language-model"),), output={"tied": False})
     decoder, load_report = to_decoder(encoder)
     head = encoder.vocabulary_head.output
@@ -70,7 +67,7 @@ def test_m14_w4_an_output_matrix_goes_along_and_what_cannot_be_is_refused() -> N
         to_encoder_decoder(bert(), tiny(presets.gpt2(max_len=12)))
 
 
-def test_m14_two_checkpoints_become_an_encoder_decoder() -> None:
+def test_m14_two_checkpoints_become_an_encoder_decoder_and_a_vocabulary_trimmed_is_the_old_network() -> None:
     """Both halves carry every weight; the reading half computes as before; cross-attention alone is new."""
     reader, writer = bert(), bert()
     with torch.no_grad():
@@ -89,35 +86,7 @@ def test_m14_two_checkpoints_become_an_encoder_decoder() -> None:
     alone, _ = to_encoder_decoder(reader, reader)
     assert alone.target_embedding is None
     assert all(len(row[0].ids) <= 3 for row in generate(both, IDS, Greedy(), max_new_tokens=3, token_mask=REAL))
-
-
-def test_m14_the_reading_half_of_t5_classifies() -> None:
-    """T5's encoder computes as before; the head is new and reads the mean of real tokens."""
-    whole = tiny(presets.t5_small(attention={"d_head": 4}))
-    assert isinstance(whole, EncoderDecoder)
-    encoder, load_report = to_encoder(whole, [HeadConfig("classification", labels=("no", "yes"), pooling="mean")])
-    with torch.no_grad():
-        torch.testing.assert_close(hidden(encoder), whole.encode(IDS, source_token_mask=REAL)[REAL], rtol=0, atol=1e-12)
-        out = encoder(IDS, token_mask=REAL)
-        mean = torch.stack([out.hidden[0].mean(0), out.hidden[1, :3].mean(0)])
-        torch.testing.assert_close(out.logits, encoder.heads["classification"](mean), rtol=0, atol=1e-12)
-    assert sorted(load_report.new) == ["heads.classification.out.bias", "heads.classification.out.weight"]
-    assert all(name.startswith("decoder.") for name in load_report.unused)
-
-
-def test_m14_absolute_to_relative_positions() -> None:
-    encoder = bert()
-    changed, load_report = with_positions(encoder, (PositionConfig("t5"), PositionConfig("rotary")))
-    assert load_report.new == ["stack.positions.schemes.0.weight"]
-    assert load_report.unused == ["inputs.positions.schemes.0.weight"]
-    bare, _ = with_positions(encoder, PositionConfig("none"))
-    encoder.load_state_dict(encoder.state_dict() | {"inputs.positions.schemes.0.weight": torch.zeros(12, 8).double()})
-    torch.testing.assert_close(hidden(bare), hidden(encoder), rtol=0, atol=1e-12)
-    assert isinstance(changed, Encoder) and hidden(changed).shape == (9, 8)
-
-
-def test_m14_vocabulary_extended_then_trimmed_is_the_old_network() -> None:
-    """New tokens change no old logit; kept tokens keep theirs under their new ids."""
+    # New tokens change no old logit; kept tokens keep theirs under their new ids
     for tied in (True, False):
         network = tiny(presets.gpt2(max_len=12, output={"tied": tied, "bias": True}))
         longer, load_report = extended(network, 30)
@@ -137,3 +106,25 @@ def test_m14_vocabulary_extended_then_trimmed_is_the_old_network() -> None:
     fails(ValueError, "at least the present 23: got 5", extended, network, 5)
     fails(ValueError, r"must hold `ids\.eos`: 3", trimmed, network, [0, 2, 5])
     fails(ValueError, "different ids below 23", trimmed, network, [0, 2, 3, 3])
+
+
+def test_m14_the_reading_half_of_t5_classifies_and_positions_become_relative() -> None:
+    """T5's encoder computes as before; the head is new and reads the mean of real tokens."""
+    whole = tiny(presets.t5_small(attention={"d_head": 4}))
+    assert isinstance(whole, EncoderDecoder)
+    encoder, load_report = to_encoder(whole, [HeadConfig("classification", labels=("no", "yes"), pooling="mean")])
+    with torch.no_grad():
+        torch.testing.assert_close(hidden(encoder), whole.encode(IDS, source_token_mask=REAL)[REAL], rtol=0, atol=1e-12)
+        out = encoder(IDS, token_mask=REAL)
+        mean = torch.stack([out.hidden[0].mean(0), out.hidden[1, :3].mean(0)])
+        torch.testing.assert_close(out.logits, encoder.heads["classification"](mean), rtol=0, atol=1e-12)
+    assert sorted(load_report.new) == ["heads.classification.out.bias", "heads.classification.out.weight"]
+    assert all(name.startswith("decoder.") for name in load_report.unused)
+    encoder = bert()
+    changed, load_report = with_positions(encoder, (PositionConfig("t5"), PositionConfig("rotary")))
+    assert load_report.new == ["stack.positions.schemes.0.weight"]
+    assert load_report.unused == ["inputs.positions.schemes.0.weight"]
+    bare, _ = with_positions(encoder, PositionConfig("none"))
+    encoder.load_state_dict(encoder.state_dict() | {"inputs.positions.schemes.0.weight": torch.zeros(12, 8).double()})
+    torch.testing.assert_close(hidden(bare), hidden(encoder), rtol=0, atol=1e-12)
+    assert isinstance(changed, Encoder) and hidden(changed).shape == (9, 8)

@@ -65,7 +65,7 @@ def test_frozen_weights_keep_their_bits_and_have_no_optimizer_state(train: str, 
     assert all(torch.equal(value.to(computed[name].dtype), computed[name]) for name, value in weights(network).items())
 
 
-def test_nothing_below_the_lowest_trained_layer_is_kept_for_a_backward_pass() -> None:
+def test_nothing_below_the_lowest_trained_layer_is_kept_and_rates_fall_from_layer_to_layer() -> None:
     """No graph below it, and fewer tensors saved: what autograd keeps is what is left to do."""
     every, last = kept_for_backward("all"), kept_for_backward("last-1")
     assert all(every[0].values()) and [name for name, needed in last[0].items() if needed] == ["decoder.blocks.1"]
@@ -78,24 +78,7 @@ def test_nothing_below_the_lowest_trained_layer_is_kept_for_a_backward_pass() ->
     with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(tuple(t.shape)) or t, lambda t: t):
         losses(network, first_batch(), Call())
     assert (31, 16) not in sizes
-
-
-def kept_for_backward(train: str) -> tuple[dict[str, bool], int]:
-    """Whether the output of each block needs a gradient, and the bytes that autograd keeps."""
-    network = make(n_layers=2, n_decoder_layers=2, dropout=0.1)
-    updater, _ = tuned(network, steps=1, train=train)
-    graphs: dict[str, bool] = {}
-    for name, block in network.named_modules():
-        if name.rpartition(".")[2] in ("0", "1") and "blocks" in name:
-            block.register_forward_hook(lambda _, __, out, name=name: graphs.update({name: out.requires_grad}))
-    sizes: list[int] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.nbytes) or t, lambda t: t):
-        losses(updater.compute_network, first_batch(), Call(Randomness(1, 1, 0)))
-    return graphs, sum(sizes)
-
-
-def test_rates_fall_from_layer_to_layer_as_a_plain_optimizer_with_groups() -> None:
-    """AdamW with one group a level, its rates computed by hand; float64."""
+    # AdamW with one group a level, its rates computed by hand; float64
     ours, theirs = make(torch.float64), make(torch.float64)
     levels = {"embedding.": 0.5**3, "encoder.": 0.5**2, "decoder.": 0.5}  # one layer each; the head is the embedding
     groups: list[dict[str, Any]] = []
@@ -112,38 +95,49 @@ def test_rates_fall_from_layer_to_layer_as_a_plain_optimizer_with_groups() -> No
     torch.testing.assert_close(weights(ours), weights(theirs), rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", ["gradual", "head-first"])
-def test_stages_are_a_function_of_the_update_so_resuming_is_exact(kind: Any) -> None:
+def kept_for_backward(train: str) -> tuple[dict[str, bool], int]:
+    """Whether the output of each block needs a gradient, and the bytes that autograd keeps."""
+    network = make(n_layers=2, n_decoder_layers=2, dropout=0.1)
+    updater, _ = tuned(network, steps=1, train=train)
+    graphs: dict[str, bool] = {}
+    for name, block in network.named_modules():
+        if name.rpartition(".")[2] in ("0", "1") and "blocks" in name:
+            block.register_forward_hook(lambda _, __, out, name=name: graphs.update({name: out.requires_grad}))
+    sizes: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.nbytes) or t, lambda t: t):
+        losses(updater.compute_network, first_batch(), Call(Randomness(1, 1, 0)))
+    return graphs, sum(sizes)
+
+
+def test_stages_are_a_function_of_the_update_so_resuming_is_exact_in_epochs_too() -> None:
     """Stopped in the middle of each stage and at each change of stage; the same bits as in one go."""
-    init = InitConfig("model", unfreeze=UnfreezeConfig(kind, steps=2), layer_decay=0.9)
+    for kind in ("gradual", "head-first"):
+        init = InitConfig("model", unfreeze=UnfreezeConfig(kind, steps=2), layer_decay=0.9)
 
-    def untied() -> Network:
-        torch.manual_seed(0)
-        return build_network(changed(NETWORK, output={"tied": False}, n_layers=2, n_decoder_layers=1))
+        def untied() -> Network:
+            torch.manual_seed(0)
+            return build_network(changed(NETWORK, output={"tied": False}, n_layers=2, n_decoder_layers=1))
 
-    straight = untied()
-    trained = trained_weights(straight, init, 9.0)
-    levels = levels_of(straight).of
-    ranges = [min(levels[name] for name in trained.names(step)) for step in range(1, 10)]
-    assert ranges == ([4, 4, 3, 3, 2, 2, 1, 1, 0] if kind == "gradual" else [4, 4, 0, 0, 0, 0, 0, 0, 0])
-    updater = Updater(straight, CONFIG, "float32", trained)
-    for step in range(1, 10):
-        before = weights(straight)
-        updater.update(data().parts(step - 1), step, 1e-2)
-        assert moved(updater, before) == trained.names(step)
-    for stop in (2, 5):
-        parts = Updater(untied(), CONFIG, "float32", trained)
-        for step in range(1, stop + 1):
-            parts.update(data().parts(step - 1), step, 1e-2)
-        resumed = Updater(untied(), CONFIG, "float32", trained)
-        resumed.network.load_state_dict(parts.network.state_dict())
-        resumed.optimizer.load(parts.optimizer.tensors())
-        for step in range(stop + 1, 10):
-            resumed.update(data().parts(step - 1), step, 1e-2)
-        assert same(weights(resumed.network), weights(straight))
-
-
-def test_stages_in_epochs_stages_never_reached_and_what_a_network_does_not_have() -> None:
+        straight = untied()
+        trained = trained_weights(straight, init, 9.0)
+        levels = levels_of(straight).of
+        ranges = [min(levels[name] for name in trained.names(step)) for step in range(1, 10)]
+        assert ranges == ([4, 4, 3, 3, 2, 2, 1, 1, 0] if kind == "gradual" else [4, 4, 0, 0, 0, 0, 0, 0, 0])
+        updater = Updater(straight, CONFIG, "float32", trained)
+        for step in range(1, 10):
+            before = weights(straight)
+            updater.update(data().parts(step - 1), step, 1e-2)
+            assert moved(updater, before) == trained.names(step)
+        for stop in (2, 5):
+            parts = Updater(untied(), CONFIG, "float32", trained)
+            for step in range(1, stop + 1):
+                parts.update(data().parts(step - 1), step, 1e-2)
+            resumed = Updater(untied(), CONFIG, "float32", trained)
+            resumed.network.load_state_dict(parts.network.state_dict())
+            resumed.optimizer.load(parts.optimizer.tensors())
+            for step in range(stop + 1, 10):
+                resumed.update(data().parts(step - 1), step, 1e-2)
+            assert same(weights(resumed.network), weights(straight))
     network = build_network(changed(preset("bert-tiny", **SMALL), heads=LABELS))
     trained = trained_weights(network, InitConfig("m", train="last-2", unfreeze=UnfreezeConfig(epochs=0.5)), 7.0)
     level_of, begins = levels_of(network).of, trained.begins
@@ -179,7 +173,7 @@ def effective(network: Network) -> dict[str, Tensor]:
     return joined_weights
 
 
-def test_lora_computes_its_equation_forward_and_backward() -> None:
+def test_lora_computes_its_equation_forward_and_backward_on_families_with_gates_and_groups_of_heads() -> None:
     """Against a network of full matrices W + alpha/r B A: outputs, and the gradients of A and B by the chain rule."""
     network, batch = adapted(), first_batch()
     plain = make(torch.float64)
@@ -196,6 +190,24 @@ def test_lora_computes_its_equation_forward_and_backward() -> None:
                 rows = full[start : start + len(adapter.b)]
                 torch.testing.assert_close(adapter.b.grad, 5.0 / 3.0 * rows @ adapter.a.t(), rtol=1e-9, atol=1e-12)
                 torch.testing.assert_close(adapter.a.grad, 5.0 / 3.0 * adapter.b.t() @ rows, rtol=1e-9, atol=1e-12)
+    # Llama's shape: fewer key heads than query heads, a gated feed-forward network; both halves get adapters
+    sizes = SMALL | {"n_heads": 4, "attention": {"n_kv_heads": 2}}
+    torch.manual_seed(0)
+    network = build_network(changed(preset("llama2-7b", vocab_size=31), sizes))
+    adapt(network, LoraConfig(targets=("inner", "value")))
+    inner, attention = network.stack.blocks[0].feed_forward.inner, network.stack.blocks[0].self_attention
+    assert list(inner.adapters) == ["inner", "gate"] and inner.adapters["gate"].start == 32
+    assert (attention.input.adapters["value"].start, attention.input.adapters["value"].stop) == (24, 32)
+    ids = torch.randint(0, 31, (2, 5))
+    for value in (inner.adapters["gate"].b, attention.input.adapters["value"].b):
+        nn.init.normal_(value)
+    with torch.no_grad(), adapters_joined(network):
+        together = network(ids).logits
+    with torch.no_grad():
+        torch.testing.assert_close(network(ids).logits, together, rtol=1e-4, atol=1e-5)
+        without_gate = {"stack.blocks.0.feed_forward.inner.adapters.gate.b": 0 * inner.adapters["gate"].b}
+        swapped = functional_call(network, without_gate, (ids,))
+    assert not torch.equal(swapped.logits, together)
 
 
 def test_joined_weights_give_what_adapters_give_and_go_back_bit_for_bit() -> None:
@@ -234,27 +246,6 @@ def test_new_adapters_change_nothing_all_linear_is_every_map_and_dropout_goes_by
     assert torch.equal(loss(1), loss(1)) and not torch.equal(loss(1), loss(2))
     network.eval()
     assert torch.equal(loss(1), loss(2))
-
-
-def test_lora_works_on_families_with_gates_and_groups_of_heads() -> None:
-    """Llama's shape: fewer key heads than query heads, a gated feed-forward network; both halves get adapters."""
-    sizes = SMALL | {"n_heads": 4, "attention": {"n_kv_heads": 2}}
-    torch.manual_seed(0)
-    network = build_network(changed(preset("llama2-7b", vocab_size=31), sizes))
-    adapt(network, LoraConfig(targets=("inner", "value")))
-    inner, attention = network.stack.blocks[0].feed_forward.inner, network.stack.blocks[0].self_attention
-    assert list(inner.adapters) == ["inner", "gate"] and inner.adapters["gate"].start == 32
-    assert (attention.input.adapters["value"].start, attention.input.adapters["value"].stop) == (24, 32)
-    ids = torch.randint(0, 31, (2, 5))
-    for value in (inner.adapters["gate"].b, attention.input.adapters["value"].b):
-        nn.init.normal_(value)
-    with torch.no_grad(), adapters_joined(network):
-        together = network(ids).logits
-    with torch.no_grad():
-        torch.testing.assert_close(network(ids).logits, together, rtol=1e-4, atol=1e-5)
-        without_gate = {"stack.blocks.0.feed_forward.inner.adapters.gate.b": 0 * inner.adapters["gate"].b}
-        swapped = functional_call(network, without_gate, (ids,))
-    assert not torch.equal(swapped.logits, together)
 
 
 CBOW, T5 = {"architecture": "cbow", "cbow": CBOWConfig()}, {k: v for k, v in SMALL.items() if k != "max_len"}

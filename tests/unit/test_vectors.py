@@ -103,7 +103,7 @@ def test_every_file_that_goes_on_is_refused(read: Reader, write: TextGenerator, 
         fails(DataError, r"has more than the 2 words of its first line", read, path)
 
 
-def test_text_files_paths_and_words_that_are_wrong_are_refused(tmp_path: Path) -> None:
+def test_text_files_paths_words_and_binary_files_that_are_wrong_are_refused_with_their_place(tmp_path: Path) -> None:
     for text, message in (
         (b"", r"vectors:1: the first line must be `words width`.*got b''"),
         (b"gato 1 2\n", r"vectors:1: the first line must be `words width`.*b'gato 1 2"),
@@ -142,12 +142,6 @@ def test_text_files_paths_and_words_that_are_wrong_are_refused(tmp_path: Path) -
             ):
                 write(path, Vectors([word], np.ones((1, 2), dtype=np.float32)))
         assert path.read_bytes() == TEXT and len(list(folder.iterdir())) == 1
-
-
-ONE = struct.pack("<2f", 1.0, 2.0)
-
-
-def test_binary_files_that_are_wrong_are_refused_with_their_byte(tmp_path: Path) -> None:
     for data, message in (
         (b"2 2\na " + ONE + b"\na " + ONE, r"vectors: byte 14: the word 'a' comes twice, first as word 1"),
         (b"2 2\na " + ONE + b"\n " + ONE, r"vectors: byte 14: the word is empty"),
@@ -162,6 +156,9 @@ def test_binary_files_that_are_wrong_are_refused_with_their_byte(tmp_path: Path)
     ):
         (tmp_path / "vectors").write_bytes(data)
         fails(DataError, message, read_binary_vectors, tmp_path / "vectors")
+
+
+ONE = struct.pack("<2f", 1.0, 2.0)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")

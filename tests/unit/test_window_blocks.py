@@ -57,7 +57,7 @@ def test_windows_in_blocks_are_those_one_by_one(sentences: list[list[int]], wind
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_loss_and_the_gradients_of_blocks_are_those_of_their_windows(mode: Mode) -> None:
+def test_the_loss_and_the_gradients_of_blocks_are_those_of_their_windows_with_any_shared_negatives(mode: Mode) -> None:
     rng = np.random.default_rng(1)
     sentences = [rng.integers(0, 7, length).tolist() for length in (1, 2, 5, 3 * BLOCK, 4)]
     config = replace(CONFIG, mode=mode)
@@ -76,11 +76,7 @@ def test_the_loss_and_the_gradients_of_blocks_are_those_of_their_windows(mode: M
     gradients = (torch.autograd.grad(total, list(network.parameters())) for total in (loss, expected))
     for ours, plain in zip(*gradients):
         torch.testing.assert_close(ours, plain)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_more_shared_negatives_than_negatives_count_less_each(mode: Mode) -> None:
-    """-Σ log σ(u·v) - k/K Σ log σ(-u·n) over pairs, in a loop, with K = 8 drawn words for k = 3."""
+    # -Σ log σ(u·v) - k/K Σ log σ(-u·n) over pairs, in a loop, with K = 8 drawn words for k = 3
     config = replace(CONFIG, mode=mode, shared_negatives=8)
     blocks = WindowBlocks(Windows([[0, 1, 2, 3, 4, 1]], 5, config, seed=1)).part(0, 0, 1)
     network = made(config, 5)

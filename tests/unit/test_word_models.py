@@ -44,7 +44,7 @@ def test_c15_word2vec_files_load_and_pool(name: str, tmp_path: Path) -> None:
     assert [word for word, _ in model.words.vectors.neighbours("gato", 2)] == [",", "ação"]
 
 
-def test_c15_a_damaged_file_is_named_saving_is_refused_and_precisions_are_known(tmp_path: Path) -> None:
+def test_c14_c15_a_damaged_file_is_named_saving_is_refused_and_elmo_pools_words_alone(tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_text("2 3\ngato 1 2 3\n", encoding="utf-8")
     fails(DataError, r"bad\.txt", atento.load, tmp_path / "bad.txt")
     write_text_vectors(tmp_path / "good.txt", VECTORS)
@@ -56,18 +56,7 @@ def test_c15_a_damaged_file_is_named_saving_is_refused_and_precisions_are_known(
         assert model.precision == known == str(next(model.network.parameters()).dtype).removeprefix("torch.")
     with pytest.raises(CapabilityError, match="int8 is for Transformers that write and for encoders"):
         atento.load(tmp_path / "words.txt", precision="int8")
-
-
-def elmo() -> ELMo:
-    characters = CharacterConfig(d_char=4, filters=((1, 4), (2, 4)), n_highway=1)
-    of_characters = ELMoConfig(characters=characters, d_cell=8)
-    config = NetworkConfig("elmo", d_model=6, n_heads=1, n_layers=2, dropout=0.0, elmo=of_characters)
-    torch.manual_seed(0)
-    return ELMo(config).double().eval()
-
-
-def test_c14_elmo_pools_words_and_not_the_marks_around_them() -> None:
-    """By hand: the mix at the places of the words; the same word has another vector in another sentence."""
+    # By hand: the mix at the places of the words; the same word has another vector in another sentence
     network = elmo()
     found = embed_words(WordModel(network), ["o gato pulou", "", "gato"], EmbeddingConfig())
     ids, _ = character_batch([["o", "gato", "pulou"]])
@@ -84,3 +73,11 @@ def test_c14_elmo_pools_words_and_not_the_marks_around_them() -> None:
     with pytest.raises(UsageError, match="`layer` must lie between -3 and 2: got 3"):
         embed_words(WordModel(elmo()), ["gato"], EmbeddingConfig(layer=3))
     fails(UsageError, "unknown pooling 'sum'", embed_words, WordModel(elmo()), ["gato"], EmbeddingConfig(pooling="sum"))
+
+
+def elmo() -> ELMo:
+    characters = CharacterConfig(d_char=4, filters=((1, 4), (2, 4)), n_highway=1)
+    of_characters = ELMoConfig(characters=characters, d_cell=8)
+    config = NetworkConfig("elmo", d_model=6, n_heads=1, n_layers=2, dropout=0.0, elmo=of_characters)
+    torch.manual_seed(0)
+    return ELMo(config).double().eval()

@@ -17,7 +17,7 @@ JOBS = WORKFLOW["jobs"]
 STEPS = [(name, step) for name, job in JOBS.items() for step in job["steps"]]
 
 
-def test_it_runs_targets_of_the_makefile() -> None:
+def test_it_runs_targets_of_the_makefile_and_may_read_the_repository_and_nothing_else() -> None:
     targets = set(re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
     lines = [(name, line) for name, step in STEPS for line in re.findall(r"\bmake (.+)", step.get("run", ""))]
     made = {(name, target) for name, line in lines for target in line.split() if "=" not in target}
@@ -31,10 +31,7 @@ def test_it_runs_targets_of_the_makefile() -> None:
     upgraded = " ".join(step.get("run", "") for name, step in STEPS if name == "newest")
     assert all(re.search(rf"--upgrade .*\b{name}\b", upgraded) for name in ("torch", "transformers", "numpy"))
     assert all(0 < job["timeout-minutes"] <= 90 for job in JOBS.values())
-
-
-def test_it_may_read_the_repository_and_nothing_else() -> None:
-    """And no step puts what a stranger wrote, such as the title of a pull request, into a command."""
+    # And no step puts what a stranger wrote, such as the title of a pull request, into a command
     assert WORKFLOW["permissions"] == {"contents": "read"}
     assert not [name for name, job in JOBS.items() if "permissions" in job]
     assert "secrets" not in FILE.read_text(encoding="utf-8")

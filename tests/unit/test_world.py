@@ -75,9 +75,7 @@ def test_the_notes_sentences_begin_train_from_100_on_and_are_never_valid() -> No
     assert not notes & {_plain(pair) for pair in write("valid", 800)}
 
 
-def test_train_and_valid_never_meet_nor_bring_a_held_out_pair_together(
-    train: list[Pair], others: dict[str, list[Pair]]
-) -> None:
+def test_train_and_valid_never_meet_nor_bring_a_held_out_pair_together(train, others) -> None:
     first = {_plain(pair) for pair in train} | {_plain(pair) for pair in write("train", 2000, seed=9)}
     second = {_plain(pair) for pair in others["valid"]} | {_plain(pair) for pair in write("valid", 400, seed=9)}
     assert not first & second
@@ -95,9 +93,7 @@ def test_train_and_valid_never_meet_nor_bring_a_held_out_pair_together(
         assert translation.setdefault(_plain(pair), target) == target
 
 
-def test_every_sentence_of_combinations_has_a_held_out_pair_of_words_well_known_from_train(
-    others: dict[str, list[Pair]], train: list[Pair]
-) -> None:
+def test_every_sentence_of_combinations_has_a_held_out_pair_of_words_well_known_from_train(others, train) -> None:
     attributes = 0
     comparatives = {a.comparative.removeprefix("more "): a for a in lexicon.ADJECTIVES if a.comparative}
     for pair in others["combinations"]:
@@ -135,23 +131,13 @@ def test_held_out_structures_are_not_in_the_other_splits(train: list[Pair], othe
         assert (where[i] < where[i + 2]) == first.before
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_sentences_are_unique_and_short(split: str) -> None:
-    pairs = write(split, 1500, seed=4)
-    assert len({_plain(pair) for pair in pairs}) == 1500
-    lengths = [len(pair.source_words) for pair in pairs]
-    assert max(lengths) <= 32
-    if split != "structures":
-        assert sum(4 <= length <= 14 for length in lengths) > 0.93 * len(lengths)
-
-
 @pytest.mark.parametrize("count", [20_000, pytest.param(40_000, marks=pytest.mark.slow)])
 def test_train_gives_that_many_sentences(train: list[Pair], count: int) -> None:
     pairs = train if count == len(train) else write("train", count)
     assert len({pair.source for pair in pairs}) == count
 
 
-def test_no_word_is_rare_in_train(train: list[Pair]) -> None:
+def test_no_word_is_rare_in_train_and_sentences_are_unique_and_short(train: list[Pair]) -> None:
     counts = Counter(word.lower() for pair in train for word in pair.source_words)
     for noun in lexicon.NOUNS:
         assert counts[noun.english.lower()] + counts[noun.english_plural.lower()] >= 20, noun.english
@@ -160,9 +146,16 @@ def test_no_word_is_rare_in_train(train: list[Pair]) -> None:
     for verb in lexicon.VERBS:
         forms = {verb.english, verb.third, verb.past, verb.gerund, verb.participle}
         assert sum(counts[form] for form in forms) >= 20, verb.english
+    for split in SPLITS:
+        pairs = write(split, 1500, seed=4)
+        assert len({_plain(pair) for pair in pairs}) == 1500
+        lengths = [len(pair.source_words) for pair in pairs]
+        assert max(lengths) <= 32
+        if split != "structures":
+            assert sum(4 <= length <= 14 for length in lengths) > 0.93 * len(lengths)
 
 
-def test_a_shorter_list_begins_a_longer_one_seeds_differ_and_errors_name_the_split() -> None:
+def test_a_shorter_list_begins_a_longer_one_seeds_differ_but_no_process_and_errors_name_the_split() -> None:
     assert write("train", 300)[:120] == write("train", 120)
     assert write("combinations", 60, seed=5)[:10] == write("combinations", 10, seed=5)
     assert write("train", 50, seed=1) != write("train", 50, seed=2)
@@ -174,6 +167,11 @@ def test_a_shorter_list_begins_a_longer_one_seeds_differ_and_errors_name_the_spl
     turn = iter(range(10**6))
     with pytest.raises(UsageError, match="split 'toy' is too small: asked for 3 different sentences, found 2"):
         collect(lambda: supply[next(turn) % 3], 3, "split 'toy'", [])
+    here = hashlib.sha256(repr([pair for split in SPLITS for pair in write(split, 120)]).encode()).hexdigest()
+    for seed in ("0", "4242"):
+        own = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"}
+        done = subprocess.run([sys.executable, "-c", _PRINT], env=own, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.strip()) == (0, here), done.stderr
 
 
 @given(seed=st.integers(0, 2**40), split=st.sampled_from(SPLITS))
@@ -189,11 +187,3 @@ assert not any(name == "torch" or name.startswith("torch.") for name in sys.modu
 pairs = [pair for split in ("train", "valid", "combinations", "structures") for pair in write(split, 120)]
 print(hashlib.sha256(repr(pairs).encode()).hexdigest())
 """
-
-
-def test_another_process_with_another_hash_seed_writes_the_same() -> None:
-    here = hashlib.sha256(repr([pair for split in SPLITS for pair in write(split, 120)]).encode()).hexdigest()
-    for seed in ("0", "4242"):
-        own = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"}
-        done = subprocess.run([sys.executable, "-c", _PRINT], env=own, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout.strip()) == (0, here), done.stderr

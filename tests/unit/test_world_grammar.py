@@ -65,7 +65,7 @@ def _noun_phrases(pair: Pair) -> Iterator[tuple[str, list[str], str, list[str]]]
         yield determiner, [text for text, _ in words[start:i]], word, late
 
 
-def test_determiners_and_adjectives_agree_with_their_noun(pairs: list[Pair]) -> None:
+def test_determiners_and_adjectives_agree_with_their_noun_and_few_adjectives_stand_before_it(pairs: list[Pair]) -> None:
     checked = 0
     for pair in pairs:
         for determiner, before, noun, after in _noun_phrases(pair):
@@ -80,9 +80,6 @@ def test_determiners_and_adjectives_agree_with_their_noun(pairs: list[Pair]) -> 
                     checked += 1
             assert readings, (pair.target, determiner, before, noun, after)
     assert checked > 5000
-
-
-def test_only_the_short_list_of_adjectives_stands_before_the_noun(pairs: list[Pair]) -> None:
     early = {form for adjective in lexicon.ADJECTIVES if adjective.before for form in adjective.forms}
     assert {"bom", "boa", "primeira", "melhores"} <= early
     for pair in pairs:
@@ -92,7 +89,7 @@ def test_only_the_short_list_of_adjectives_stands_before_the_noun(pairs: list[Pa
                 assert not set(after) & early, pair.target
 
 
-def test_predicates_agree_with_their_subject(pairs: list[Pair]) -> None:
+def test_predicates_agree_with_their_subject_and_articles_are_contracted_or_not_there(pairs: list[Pair]) -> None:
     singular, plural = ["é", "era", "está", "estava", "vai"], ["são", "eram", "estão", "estavam", "vão"]
     checked = 0
     for pair in pairs:
@@ -107,10 +104,7 @@ def test_predicates_agree_with_their_subject(pairs: list[Pair]) -> None:
         assert readings & ADJECTIVE_FORMS[last], pair.target
         checked += 1
     assert checked > 300
-
-
-def test_articles_are_contracted_or_not_there(pairs: list[Pair]) -> None:
-    """People and cities have none; possessives have one only behind a contracting preposition."""
+    # People and cities have none; possessives have one only behind a contracting preposition
     articles = {"o", "a", "os", "as", "este", "esta", "estes", "estas", "ele", "ela", "eles", "elas"}
     articles |= {"aquele", "aquela", "aqueles", "aquelas"}
     bare = {name.portuguese[0] for name in (*lexicon.PEOPLE, *lexicon.CITIES)}
@@ -159,7 +153,7 @@ def test_nouns_names_and_adjectives_are_aligned_with_their_translation(pairs: li
                 assert len(linked) == 1 and linked[0].lower() in forms[word], pair
 
 
-def test_do_support_not_and_contractions(pairs: list[Pair]) -> None:
+def test_do_support_not_contractions_and_entities_on_both_sides(pairs: list[Pair]) -> None:
     """*did not open*: *did* goes with the verb, *not* with *não*."""
     checked = 0
     for pair in pairs:
@@ -174,9 +168,6 @@ def test_do_support_not_and_contractions(pairs: list[Pair]) -> None:
     i = pair.source_words.index("of")
     shared = {j for k, j in pair.alignment if k == i} & {j for k, j in pair.alignment if k == i + 1}
     assert {pair.target_words[j] for j in shared} <= {"do", "da", "dos", "das"} and shared
-
-
-def test_entities_are_the_names_of_the_lexicon_on_both_sides(pairs: list[Pair]) -> None:
     labels = {"H": "PER", "Y": "LOC", "Z": "LOC", "G": "ORG"}
     english: dict[str, str] = {}
     portuguese: dict[str, str] = {}
