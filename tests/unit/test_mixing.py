@@ -28,8 +28,8 @@ from atento.data.records.splits import Split, by_source, split_of
 from atento.runs.mixing_preview import mixed_sources, mixing_lines
 from atento.runs.prepare import read_data
 from atento.text import Tokenizer
+from failing import fails
 
-LETTERS = "abcdef"
 NETWORK = NetworkConfig(architecture="decoder", d_model=8, d_ff=16, n_heads=2, n_layers=1)
 COUNTS = {"a": 300, "b": 60, "c": 15}  # texts of each source; a text is one letter again and again
 
@@ -49,7 +49,7 @@ def made(
     mixing: Mapping[str, Any], *, split: Split | None = None, objectives: Any = None, steps: int = 400, size: int = 256
 ) -> Any:
     """Batches of the sources, each with the tokens of its letter alone, and the tokenizer's ids of the letters."""
-    tokenizer = Tokenizer.from_vocabulary("word", list(LETTERS))
+    tokenizer = Tokenizer.from_vocabulary("word", list("abcdef"))
     sources = [{"memory": name} for name in COUNTS]
     keys: dict[str, Any] = {"task": "language-modeling", "data": {"train": sources, "mixing": mixing}}
     keys["training"] = {"steps": steps, "batch_tokens": size, "seed": 7}
@@ -84,7 +84,7 @@ def rates(config: MixingConfig, sizes: list[float]) -> list[float]:
     return _shares([*weights])
 
 
-def test_the_rates_are_the_formula_of_t5() -> None:
+def test_the_rates_are_the_formula_of_t5_and_an_update_has_at_most_four_slots() -> None:
     sizes = [120_000.0, 5000.0, 300.0]
     for config, expected in (
         (MixingConfig("temperature"), formula(sizes, 2.0)),
@@ -96,47 +96,45 @@ def test_the_rates_are_the_formula_of_t5() -> None:
     ):
         assert rates(config, sizes) == pytest.approx(expected)
     assert rates(MixingConfig("temperature", temperature=1e6), sizes) == pytest.approx([1 / 3] * 3, rel=1e-4)
-
-
-@pytest.mark.parametrize("members, slots", [(2, 2), (3, 3), (6, 4)])
-def test_an_update_has_a_slot_for_each_member_and_no_more_than_four(members: int, slots: int) -> None:
-    """Few: each slot is a part of its own, which costs time (two sources in updates of 4,096 tokens: a fifth)."""
+    # Each slot is a part of its own, which costs time (two sources in updates of 4,096 tokens: a fifth)
     side = Ragged([[4]] * 5000)
     make = partial(parallel, side, side, seed=1, pad_id=0, start_id=1, eos_id=2)
-    shares = Shares.constant([1.0] * members)
-    mixture = Mixture([lambda budget: make(budget=budget)] * members, lambda made: shares, budget=960, seed=1)
-    assert mixture.slots == slots and len(list(mixture.parts(0))) == slots
+    for count, slots in ((2, 2), (3, 3), (6, 4)):
+        of_equals = partial(Shares.constant, [1.0] * count)
+        mixture = Mixture([lambda n: make(budget=n)] * count, lambda _, of=of_equals: of(), budget=960, seed=1)
+        assert mixture.slots == slots and len(list(mixture.parts(0))) == slots
+    # Constant shares draw what they drew before shares could change
+    shares, uniform = np.array([3.0, 1.0, 0.5]), np.random.default_rng(0).random((50, 8))
+    before = np.searchsorted(np.cumsum(shares / shares.sum()), uniform, side="right")
+    now = (np.cumsum(Shares.constant(shares.tolist()).at(np.arange(50)), axis=1)[:, None] <= uniform[..., None]).sum(-1)
+    assert np.array_equal(now, before)
 
 
-@pytest.mark.parametrize(
-    "mixing",
-    [
+def test_what_is_read_is_what_the_preview_says() -> None:
+    for mixing in (
         {"kind": "temperature", "temperature": 2},
         {"kind": "temperature", "temperature": 3, "cap": 300},
         {"kind": "equal"},
         {"kind": "weights", "weights": [1, 0, 3]},
         {"kind": "weights", "points": [{"at": 0, "weights": [1, 0, 0]}, {"at": 1, "weights": [0, 1, 1]}]},
-    ],
-    ids=str,
-)
-def test_what_is_read_is_what_the_preview_says(mixing: dict[str, Any]) -> None:
-    batches, letters, recipe = made(mixing)
-    assert isinstance(batches, Mixture)
-    plan = mixed_sources(batches, counted_split(), recipe, 400)
-    assert [row["source"] for row in plan] == list(COUNTS) and sum(row["share"] for row in plan) == pytest.approx(1)
-    slots = np.concatenate([batches.slot_members(update) for update in range(400)])
-    for number, row in enumerate(plan):
-        member = batches.members[number]
-        filled = int((slots == number).sum())
-        expected = row["epochs"] * member.updates_per_epoch
-        rate = expected / len(slots)
-        assert abs(filled - expected) <= 3 * math.sqrt(len(slots) * rate * (1 - rate)), row
-        assert row["targets"] == sum(len(text.split()) + 1 for text in source_texts(row["source"], row["records"]))
-    tokens = observed(batches, letters, range(400))
-    for row in plan:
-        share = tokens[row["source"]] / sum(tokens.values())
-        assert abs(share - row["share"]) < 0.05, row
-    assert len(list(mixing_lines(plan))) == 3
+    ):
+        batches, letters, recipe = made(mixing)
+        assert isinstance(batches, Mixture)
+        plan = mixed_sources(batches, counted_split(), recipe, 400)
+        assert [row["source"] for row in plan] == list(COUNTS) and sum(row["share"] for row in plan) == pytest.approx(1)
+        slots = np.concatenate([batches.slot_members(update) for update in range(400)])
+        for number, row in enumerate(plan):
+            member = batches.members[number]
+            filled = int((slots == number).sum())
+            expected = row["epochs"] * member.updates_per_epoch
+            rate = expected / len(slots)
+            assert abs(filled - expected) <= 3 * math.sqrt(len(slots) * rate * (1 - rate)), row
+            assert row["targets"] == sum(len(text.split()) + 1 for text in source_texts(row["source"], row["records"]))
+        tokens = observed(batches, letters, range(400))
+        for row in plan:
+            share = tokens[row["source"]] / sum(tokens.values())
+            assert abs(share - row["share"]) < 0.05, row
+        assert len(list(mixing_lines(plan))) == 3
 
 
 @pytest.mark.covering
@@ -156,7 +154,7 @@ def test_m16_shares_hold_for_sources_of_any_size(mixing: dict[str, Any], batch_t
         assert planned == pytest.approx(share)
 
 
-def test_m16_an_epoch_has_as_many_updates_as_reading_all_sources_once_takes() -> None:
+def test_m16_epochs_rates_of_each_kind_and_mixtures_that_change() -> None:
     whole, _, _ = made({})
     for mixing in ({"kind": "equal"}, {"kind": "weights", "weights": [1, 5, 2]}, {"kind": "temperature"}):
         batches, _, _ = made(mixing)
@@ -167,27 +165,23 @@ def test_m16_an_epoch_has_as_many_updates_as_reading_all_sources_once_takes() ->
     two, _, _ = made({"kind": "equal"}, objectives=objectives)  # each text once, under one of the objectives
     assert two.updates_per_epoch == pytest.approx(whole.updates_per_epoch, abs=1)
     assert sum(epochs for _, epochs in two.expected(two.updates_per_epoch)[:2]) < 1 < two.expected(9)[-1][1]
-
-
-def test_temperature_1_reads_every_source_in_proportion_to_its_targets() -> None:
     batches, _, _ = made({"kind": "temperature", "temperature": 1})
     targets = [member.targets for member in batches.members]
     shares = batches.shares.at(np.arange(3))
     assert shares[0] == pytest.approx(np.array(targets) / sum(targets))
-
-
-@pytest.mark.parametrize("mixing", [{}, {"kind": "proportional"}])
-def test_proportional_is_the_concatenation_bit_for_bit(mixing: dict[str, Any]) -> None:
-    batches, _, _ = made(mixing)
-    texts = [text for name, count in COUNTS.items() for text in source_texts(name, count)]
-    whole, _, _ = made({}, split=Split({"text": texts}, ""))
-    assert isinstance(batches, PlannedBatches) and len(batches) == len(whole) == 375
-    for update in (0, 3, 11):
-        for part, expected in zip(batches.parts(update), whole.parts(update), strict=True):
-            assert torch.equal(part.batch.inputs["ids"], expected.batch.inputs["ids"])
-
-
-def test_a_mixture_that_changes_is_interpolated_and_can_be_entered_anywhere() -> None:
+    objectives = (ObjectiveConfig("causal", share=3.0), ObjectiveConfig("prefix"))
+    batches, _, recipe = made({"kind": "weights", "weights": [2, 1, 1]}, objectives=objectives)
+    assert len(batches.members) == 6 and len(batches) == sum(COUNTS.values())
+    assert batches.shares.at(np.arange(1))[0] == pytest.approx([0.375, 0.125, 0.1875, 0.0625, 0.1875, 0.0625])
+    assert len(mixed_sources(batches, counted_split(), recipe, 400)) == 3
+    for mixing in ({}, {"kind": "proportional"}):
+        batches, _, _ = made(mixing)
+        texts = [text for name, count in COUNTS.items() for text in source_texts(name, count)]
+        whole, _, _ = made({}, split=Split({"text": texts}, ""))
+        assert isinstance(batches, PlannedBatches) and len(batches) == len(whole) == 375
+        for update in (0, 3, 11):
+            for part, expected in zip(batches.parts(update), whole.parts(update), strict=True):
+                assert torch.equal(part.batch.inputs["ids"], expected.batch.inputs["ids"])
     points = [{"at": 0.25, "weights": [1, 0, 0]}, {"at": 0.75, "weights": [0, 3, 1]}]
     batches, letters, _ = made({"kind": "weights", "points": points}, steps=401)
     shares = batches.shares.at(np.array([0, 100, 200, 300, 400, 5000]))
@@ -199,21 +193,6 @@ def test_a_mixture_that_changes_is_interpolated_and_can_be_entered_anywhere() ->
     for update in (350, 7, 201):
         for part, expected_part in zip(again.parts(update), batches.parts(update), strict=True):
             assert torch.equal(part.batch.inputs["ids"], expected_part.batch.inputs["ids"])
-
-
-def test_constant_shares_draw_what_they_drew_before_shares_could_change() -> None:
-    shares, uniform = np.array([3.0, 1.0, 0.5]), np.random.default_rng(0).random((50, 8))
-    before = np.searchsorted(np.cumsum(shares / shares.sum()), uniform, side="right")
-    now = (np.cumsum(Shares.constant(shares.tolist()).at(np.arange(50)), axis=1)[:, None] <= uniform[..., None]).sum(-1)
-    assert np.array_equal(now, before)
-
-
-def test_every_source_is_read_by_every_objective() -> None:
-    objectives = (ObjectiveConfig("causal", share=3.0), ObjectiveConfig("prefix"))
-    batches, _, recipe = made({"kind": "weights", "weights": [2, 1, 1]}, objectives=objectives)
-    assert len(batches.members) == 6 and len(batches) == sum(COUNTS.values())
-    assert batches.shares.at(np.arange(1))[0] == pytest.approx([0.375, 0.125, 0.1875, 0.0625, 0.1875, 0.0625])
-    assert len(mixed_sources(batches, counted_split(), recipe, 400)) == 3
 
 
 def test_the_sources_of_records_that_are_held_out_are_known(tmp_path: Path) -> None:
@@ -229,9 +208,8 @@ def test_the_sources_of_records_that_are_held_out_are_known(tmp_path: Path) -> N
         assert len(part) > 20 and all(text.startswith(name[0]) for text in part["text"])
 
 
-@pytest.mark.parametrize(
-    ("mixing", "message"),
-    [
+def test_what_cannot_be_is_refused_in_one_sentence() -> None:
+    for mixing, message in (
         ({"kind": "equal", "cap": 5}, "cap` is for the kind proportional or temperature: got equal"),
         ({"temperature": 2}, "temperature` is for the kind temperature: got proportional"),
         ({"kind": "temperature", "temperature": 0}, "must be finite and above 0: got 0"),
@@ -240,19 +218,9 @@ def test_the_sources_of_records_that_are_held_out_are_known(tmp_path: Path) -> N
         ({"kind": "weights", "weights": [1, -1, 1]}, r"not negative and not all 0: got \[1.0, -1.0, 1.0\]"),
         ({"kind": "weights", "weights": [1, 1]}, "a weight for each of the 3 sources of data.train: got 2 weights"),
         ({"kind": "weights", "points": [{"at": 2, "weights": [1, 1, 1]}]}, r"`at` must lie in \[0, 1\]: got 2"),
-        (
-            {"kind": "weights", "points": [{"at": 1, "weights": [1, 1, 1]}, {"at": 0, "weights": [1, 1, 1]}]},
-            "rising order",
-        ),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_is_refused_in_one_sentence(mixing: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        made(mixing)
-
-
-def test_points_need_known_steps_and_one_source_is_not_mixed() -> None:
+        ({"kind": "weights", "points": [{"at": at, "weights": [1, 1, 1]} for at in (1, 0)]}, "rising order"),
+    ):
+        fails(RecipeError, message, made, mixing)
     sources = [{"memory": "a"}, {"memory": "b"}]
     points = {"kind": "weights", "points": [{"at": 0, "weights": [1, 1]}]}
     recipe: dict[str, Any] = {"task": "language-modeling", "data": {"train": sources, "mixing": points}}

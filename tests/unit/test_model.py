@@ -36,6 +36,7 @@ from atento.tasks.text_generation import GeneratedText, TextGenerator
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_world import write
+from failing import fails
 
 NETWORK = NetworkConfig(d_model=16, d_ff=32, n_heads=2, n_layers=1, norm="pre")
 SENTENCES = [pair.source for pair in write("train", 60)]
@@ -72,15 +73,6 @@ def make(tokenizer: Tokenizer, seed: int = 0, **changes: Any) -> Model:
 @pytest.fixture(scope="session")
 def made(tokenizer: Tokenizer) -> Model:
     return make(tokenizer)
-
-
-def test_texts_are_the_first_rows_of_an_input_unless_it_is_said(made: Model) -> None:
-    texts = [pair.source for pair in write("valid", 3)]
-    drawn: dict[str, Any] = {"sample": True, "seed": 3}
-    ids = [one[0].hypothesis.ids for one in made.translations(texts, **drawn)]
-    assert ids == [one[0].hypothesis.ids for one in made.translations(texts, row=0, **drawn)]
-    assert ids[1:] == [one[0].hypothesis.ids for one in made.translations(texts[1:], row=1, **drawn)]
-    assert ids[:2] != [one[0].hypothesis.ids for one in made.translations(texts[:2], row=1, **drawn)]
 
 
 @pytest.fixture(scope="session")
@@ -123,30 +115,23 @@ def test_f5_a_saved_model_loads_with_bit_equal_logits(tokenizer: Tokenizer, tmp_
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_a_model_card_says_how_to_use_it(saved: Path) -> None:
+def test_the_model_card_the_parts_and_loading_in_another_precision(saved: Path, made: Model) -> None:
     card = (saved / "README.md").read_text(encoding="utf-8")
     assert "# small" in card and "Task: translation. Architecture: encoder-decoder, 16 wide, 1 + 1 layers" in card
     assert "atento.load('.')" in card
-
-
-def test_loading_in_another_precision(saved: Path, made: Model) -> None:
-    exact, short = load(saved, precision="float64"), load(saved, device="cpu", precision="bfloat16")
-    assert {p.dtype for p in exact.network.parameters()} == {torch.float64}
-    assert {p.dtype for p in short.network.parameters()} == {torch.bfloat16}
-    assert (logits(exact) - logits(made)).abs().max() < 1e-4 and len(short.translate(SENTENCES[:2])) == 2
-    with pytest.raises(UsageError, match="`precision` must be one of float32, bfloat16, float64, int8: got 'int4'"):
-        load(saved, precision="int4")
-    with pytest.raises(UsageError, match="`device` must exist on this machine: got 'toaster'"):
-        load(saved, device="toaster")
-
-
-def test_the_parts_and_a_word_on_them(made: Model, saved: Path) -> None:
     model = load(saved)
     count = sum(one.numel() for one in model.network.parameters())
     assert repr(model) == f"Model('small', translation, {count:,} parameters, float32 on cpu)"
     assert model.tokenizer is not None and made.tokenizer is not None
     assert model.tokenizer.fingerprint == made.tokenizer.fingerprint
     assert model.decoding == made.decoding and model.decoding.max_new_tokens == 8
+    exact, short = load(saved, precision="float64"), load(saved, device="cpu", precision="bfloat16")
+    assert {p.dtype for p in exact.network.parameters()} == {torch.float64}
+    assert {p.dtype for p in short.network.parameters()} == {torch.bfloat16}
+    assert (logits(exact) - logits(made)).abs().max() < 1e-4 and len(short.translate(SENTENCES[:2])) == 2
+    with pytest.raises(UsageError, match="`precision` must be one of float32, bfloat16, float64, int8: got 'int4'"):
+        load(saved, precision="int4")
+    fails(UsageError, "`device` must exist on this machine: got 'toaster'", load, saved, device="toaster")
 
 
 def test_saving_never_writes_over_anything(made: Model, tmp_path: Path) -> None:
@@ -154,8 +139,7 @@ def test_saving_never_writes_over_anything(made: Model, tmp_path: Path) -> None:
     (tmp_path / "there" / "mine.txt").write_text("mine", encoding="utf-8")
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     for name in ("there", "file"):
-        with pytest.raises(UsageError, match=f"{name} exists already; give another folder"):
-            made.save(tmp_path / name)
+        fails(UsageError, f"{name} exists already; give another folder", made.save, tmp_path / name)
     (tmp_path / "empty").mkdir()
     made.save(tmp_path / "empty")
     assert load(tmp_path / "empty").config == made.config
@@ -174,8 +158,7 @@ def test_one_flipped_bit_in_any_file_is_named(saved: Path, tmp_path: Path) -> No
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 0x10
         (spoilt / path.name).write_bytes(content)
-        with pytest.raises(CheckpointError, match=path.name):
-            load(spoilt)
+        fails(CheckpointError, path.name, load, spoilt)
 
 
 def spoil_weights(change: Callable[[dict[str, torch.Tensor]], Any]) -> Callable[[Path], None]:
@@ -260,15 +243,11 @@ def test_what_is_wrong_is_said(folder: Path, spoil: Callable[[Path], object], ki
     assert str(folder) in str(found.value) and "\n" not in str(found.value)
 
 
-def test_keys_of_other_versions_in_decoding_are_passed_over(folder: Path) -> None:
+def test_keys_of_other_versions_are_passed_over_and_another_tokenizer_is_refused(folder: Path) -> None:
     spoil_config(decoding={"beam": 3, "diversity": 0.5})(folder)
     assert load(folder).decoding.beam == 3
-
-
-def test_another_tokenizer_in_the_folder_is_refused(folder: Path) -> None:
     train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=340), SENTENCES).save(folder)
-    with pytest.raises(TokenizerError, match="the tokenizer is not the one the model was trained with"):
-        load(folder)
+    fails(TokenizerError, "the tokenizer is not the one the model was trained with", load, folder)
 
 
 def test_without_tokenizer_files_it_loads_and_cannot_read(folder: Path) -> None:
@@ -277,8 +256,7 @@ def test_without_tokenizer_files_it_loads_and_cannot_read(folder: Path) -> None:
     model = load(folder)
     assert model.tokenizer is None and logits(model).shape == (3, 5, 360)
     for use in (model.translate, model.attend):
-        with pytest.raises(TokenizerError, match="the model has no tokenizer files, so it cannot read text"):
-            use("a")
+        fails(TokenizerError, "the model has no tokenizer files, so it cannot read text", use, "a")
     model.save(folder.parent / "again")
     assert load(folder.parent / "again").tokenizer is None
 
@@ -286,7 +264,7 @@ def test_without_tokenizer_files_it_loads_and_cannot_read(folder: Path) -> None:
 # Text in, text out --------------------------------------------------------------------------------------------------
 
 
-def test_text_in_text_out_list_in_list_out(made: Model) -> None:
+def test_text_in_text_out_list_in_list_out_and_n_best_comes_best_first(made: Model) -> None:
     one = made.translate(SENTENCES[0])
     assert isinstance(one, str) and made.translate(SENTENCES[:1]) == [one] and made.translate((SENTENCES[0],)) == [one]
     assert made.translate(iter(SENTENCES[:1])) == [one]  # type: ignore[call-overload]
@@ -295,35 +273,28 @@ def test_text_in_text_out_list_in_list_out(made: Model) -> None:
     assert isinstance(two, list) and len(two) == 2 and two[0] == one  # the recipe's beam of 2
     assert made.translate(SENTENCES[:3], n_best=1) == [[text] for text in made.translate(SENTENCES[:3])]
     assert made.translate(["", " "], n_best=2) == [[""], [""]]
-
-
-def test_n_best_comes_best_first(made: Model) -> None:
     for found in made.translations(SENTENCES[:10], n_best=4, beam=4):
         scores = [one.hypothesis.score for one in found]
         assert scores == sorted(scores, reverse=True) and len({tuple(one.hypothesis.ids) for one in found}) == 4
+    wide = Model(made.network, made.tokenizer, {**made.config, "decoding": {"beam": 5, "n_best": 4}}, None)
+    assert isinstance(wide.translate(SENTENCES[0], beam=2, max_new_tokens=3), str)
+    assert len(wide.translations(SENTENCES[:1], max_new_tokens=3)[0]) == 4
+    assert len(wide.translations(SENTENCES[:1], max_new_tokens=3, beam=2)[0]) == 2
 
 
-@pytest.mark.parametrize(
-    ("first", "expected"),
-    [({"a": -1.0, "b": -3.0}, "acbd"), ({"a": -3.0, "b": -1.0}, "abcd")],  # the second was ranked by penalties
-)
-def test_what_a_wider_beam_adds_stands_by_its_score_behind_the_best(
-    made: Model, first: dict[str, float], expected: str
-) -> None:
+def test_what_a_wider_beam_adds_stands_by_its_score_and_a_hypothesis_tells_how_probable_it_is(made: Model) -> None:
     def written(scores: dict[str, float]) -> list[GeneratedText]:
         return [GeneratedText(text, hypothesis_of([5], [score], True, 0.0)) for text, score in scores.items()]
 
     def searched(strategy: Strategy, rows: list[int]) -> list[list[GeneratedText]]:
         return [written(first | {"c": -2.0, "d": -5.0}) for _ in rows]
 
-    results = [written(first)]
     generator = TextGenerator(made, made.network.config, DecodingConfig(n_best=4), str, torch.device("cpu"))
-    generator._fill_up(results, [3], Beam(4), searched)
-    assert "".join(one.text for one in results[0]) == expected
-
-
-def test_a_hypothesis_tells_how_probable_it_is(made: Model) -> None:
-    """The token scores of a translation are the network's own, gold prefixes given."""
+    for first, expected in (({"a": -1.0, "b": -3.0}, "acbd"), ({"a": -3.0, "b": -1.0}, "abcd")):  # ranked by penalties
+        results = [written(first)]
+        generator._fill_up(results, [3], Beam(4), searched)
+        assert "".join(one.text for one in results[0]) == expected
+    # The token scores of a translation are the network's own, gold prefixes given
     tokenizer, config = made.tokenizer, made.network.config
     assert tokenizer is not None
     for text, (found,) in zip(SENTENCES[:8], made.translations(SENTENCES[:8], beam=1)):
@@ -350,14 +321,6 @@ def test_v9_neither_batch_size_nor_order_changes_a_translation(made: Model, opti
     assert [text == "" for text in texts] == [out == "" and text == "" for out, text in zip(right, texts)]
 
 
-def test_line_n_answers_line_n(made: Model) -> None:
-    """Different texts, long and short in turn, each with the answer it has alone."""
-    texts = [" ".join(SENTENCES[n : n + 1 + 3 * (n % 3)]) for n in range(30)]
-    alone = [made.translate(text) for text in texts]
-    assert len(set(alone)) > 10  # or the test would not see a mix-up
-    assert made.translate(texts) == alone
-
-
 STRANGE = [
     *("", " ", "\t", "\n", "\r\n", "\u2028", "\u00a0", "\u3000", "▁"),
     *("\x07", "\x1b[31m", "\u200b", "\u202e", "\ufeff", "\u0301" * 1000, "\U0010ffff", "\x85"),
@@ -365,36 +328,43 @@ STRANGE = [
 ]
 
 
-def test_d1_strange_texts_are_answered(made: Model) -> None:
+def test_d1_strange_texts_are_answered_recorded_and_never_make_special_ids(made: Model) -> None:
     answers = made.translate(STRANGE)
     assert len(answers) == len(STRANGE) and all(isinstance(answer, str) for answer in answers)
     assert all(answers[n] == "" for n, text in enumerate(STRANGE) if not text.strip())
-    assert answers == [made.translate(text) for text in STRANGE]
-
-
-def test_d1_user_text_never_makes_special_ids(made: Model) -> None:
-    assert made.tokenizer is not None
+    assert answers == [made.translate(text) for text in STRANGE] and made.tokenizer is not None
     special = set(made.tokenizer.specials.ids.values()) - {made.tokenizer.unk_id}
     for text in STRANGE:
         assert not special & set(made.tokenizer.encode(text))
-
-
-def test_d1_a_word_of_ten_thousand_characters(made: Model) -> None:
+    # A word of ten thousand characters
     answer = made.translate(["a" * 10_000, SENTENCES[0]], beam=1, max_new_tokens=4)
     assert answer[1] == made.translate(SENTENCES[0], beam=1, max_new_tokens=4)
     with pytest.raises(UsageError, match="give a list of texts: got the text 'a a a"):
         made.translations("a " * 2000, beam=1, max_new_tokens=3)
+    # Line n answers line n: different texts, long and short in turn, each with the answer it has alone
+    texts = [" ".join(SENTENCES[n : n + 1 + 3 * (n % 3)]) for n in range(30)]
+    alone = [made.translate(text) for text in texts]
+    assert len(set(alone)) > 10  # or the test would not see a mix-up
+    assert made.translate(texts) == alone
+    for blank in ("", " ", "\n"):
+        fails(UsageError, "give a text to look at: got an empty one", made.attend, blank)
+    for text in ("\x07", "😀", "<s> </s>", "a" * 500):
+        record = made.attend(text, "")
+        assert record.tokens == ["<s>"] and record.weights(0, 0, "cross").shape == (1, len(record.source_tokens))
+    fails(TokenizerError, "lone surrogate", made.attend, "\ud800")
+    # Without a target it looks at its own translation
+    own = made.attend(SENTENCES[0])
+    given = made.attend(SENTENCES[0], made.translate(SENTENCES[0]))
+    assert own.tokens == given.tokens and np.array_equal(own.weights(0, 0), given.weights(0, 0))
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.text(max_size=12), max_size=4))
 def test_d1_any_text(made: Model, texts: list[str]) -> None:
-    """Any Unicode text has an answer, the same alone and in company; half a surrogate pair is refused by place, and so
-    is a NUL, as in a file."""
+    """Any Unicode text has an answer, the same in company; half a surrogate pair or a NUL is refused by its place."""
     nul = next((i for i, text in enumerate(texts) if "\0" in text), None)
     if nul is not None:
-        with pytest.raises(DataError, match=f"text {nul} must not have a NUL character"):
-            made.translate(texts, beam=1, max_new_tokens=3)
+        fails(DataError, f"text {nul} must not have a NUL character", made.translate, texts, beam=1, max_new_tokens=3)
         return
     broken = next(((i, j) for i, t in enumerate(texts) for j, c in enumerate(t) if "\ud800" <= c <= "\udfff"), None)
     if broken is not None:
@@ -405,7 +375,7 @@ def test_d1_any_text(made: Model, texts: list[str]) -> None:
     assert made.translate(texts, beam=1, max_new_tokens=3) == alone
 
 
-def test_the_longest_output_is_bounded(made: Model) -> None:
+def test_the_longest_output_is_bounded_texts_are_the_first_rows_and_what_is_none_refused(made: Model) -> None:
     """2 x source + 16 unless told otherwise (contract)."""
     assert made.tokenizer is not None
     free = Model(made.network, made.tokenizer, {**made.config, "decoding": {"beam": 1}}, None)
@@ -413,60 +383,46 @@ def test_the_longest_output_is_bounded(made: Model) -> None:
         assert len(found[0].hypothesis.ids) <= 2 * len(made.tokenizer.encode(text)) + 16
     for most in (1, 5):
         assert all(len(row[0].hypothesis.ids) <= most for row in made.translations(SENTENCES[:10], max_new_tokens=most))
-
-
-def test_a_narrower_beam_than_the_recipes_n_best(made: Model) -> None:
-    wide = Model(made.network, made.tokenizer, {**made.config, "decoding": {"beam": 5, "n_best": 4}}, None)
-    assert isinstance(wide.translate(SENTENCES[0], beam=2, max_new_tokens=3), str)
-    assert len(wide.translations(SENTENCES[:1], max_new_tokens=3)[0]) == 4
-    assert len(wide.translations(SENTENCES[:1], max_new_tokens=3, beam=2)[0]) == 2
-
-
-WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"bean": 4}, UsageError, "unknown decoding option 'bean'; did you mean 'beam'.* Known: banned_tokens, "),
-    ({"num_beams": 4}, UsageError, "unknown decoding option 'num_beams'; did you mean 'beam'"),
-    ({"max_length": 4}, UsageError, "unknown decoding option 'max_length'; did you mean 'max_new_tokens'"),
-    ({"early_stopping": True}, UsageError, "did you mean 'until'"),
-    ({"beam": 0}, RecipeError, "`decoding.beam` must be at least 1: got 0"),
-    ({"beam": "4"}, RecipeError, "decoding.beam must be an integer: got '4'"),
-    ({"beam": 2.5}, RecipeError, "decoding.beam must be an integer: got 2.5"),
-    ({"beam": None}, RecipeError, "decoding.beam must be an integer: got null"),
-    ({"n_best": 3}, RecipeError, "`decoding.n_best` must not exceed `beam`: got 3 and 2"),
-    ({"n_best": 2, "beam": 1}, RecipeError, "`decoding.n_best` must not exceed `beam`: got 2 and 1"),
-    ({"n_best": 0}, RecipeError, "`decoding.n_best` must be at least 1: got 0"),
-    ({"max_new_tokens": 0}, RecipeError, "`decoding.max_new_tokens` must be at least 1: got 0"),
-    ({"max_new_tokens": "x"}, RecipeError, "decoding.max_new_tokens must be an integer or null"),
-    ({"length_penalty": math.nan}, RecipeError, "decoding.length_penalty must be a finite number: got nan"),
-    ({"batch_tokens": 0}, RecipeError, "`decoding.batch_tokens` must be at least 1: got 0"),
-]
-
-
-@pytest.mark.parametrize(("options", "kind", "said"), WRONG)
-def test_options_that_cannot_be_right(made: Model, options: Any, kind: type[Exception], said: str) -> None:
-    with pytest.raises(kind, match=said):
-        made.translate("a", **options)
-
-
-def test_what_is_no_text(made: Model) -> None:
+    texts = [pair.source for pair in write("valid", 3)]
+    drawn: dict[str, Any] = {"sample": True, "seed": 3}
+    ids = [one[0].hypothesis.ids for one in made.translations(texts, **drawn)]
+    assert ids == [one[0].hypothesis.ids for one in made.translations(texts, row=0, **drawn)]
+    assert ids[1:] == [one[0].hypothesis.ids for one in made.translations(texts[1:], row=1, **drawn)]
+    assert ids[:2] != [one[0].hypothesis.ids for one in made.translations(texts[:2], row=1, **drawn)]
     for value, name in ((None, "NoneType"), (5, "int"), (b"a", "bytes")):
-        with pytest.raises(UsageError, match=f"give a text or a list of texts: got {name}"):
-            made.translate(value)  # type: ignore[call-overload]
-    with pytest.raises(UsageError, match="a text must be a str: got NoneType in place of text 1"):
-        made.translate(["a", None])  # type: ignore[list-item]
+        fails(UsageError, f"give a text or a list of texts: got {name}", made.translate, value)
+    fails(UsageError, "a text must be a str: got NoneType in place of text 1", made.translate, ["a", None])
     with pytest.raises(TokenizerError, match=r"text 1 must be Unicode text: got the lone surrogate U\+D800"):
         made.translate(["a", "b\ud800"])
-
-
-def test_a_model_of_another_task_says_what_it_does(made: Model) -> None:
     other = Model(made.network, made.tokenizer, {**made.config, "task": "classification"}, None)
-    with pytest.raises(CapabilityError, match="this model does classification, not translation"):
-        other.translate("a")
+    fails(CapabilityError, "this model does classification, not translation", other.translate, "a")
+
+
+def test_options_that_cannot_be_right(made: Model) -> None:
+    for options, kind, said in (
+        ({"bean": 4}, UsageError, "unknown decoding option 'bean'; did you mean 'beam'.* Known: banned_tokens, "),
+        ({"num_beams": 4}, UsageError, "unknown decoding option 'num_beams'; did you mean 'beam'"),
+        ({"max_length": 4}, UsageError, "unknown decoding option 'max_length'; did you mean 'max_new_tokens'"),
+        ({"early_stopping": True}, UsageError, "did you mean 'until'"),
+        ({"beam": 0}, RecipeError, "`decoding.beam` must be at least 1: got 0"),
+        ({"beam": "4"}, RecipeError, "decoding.beam must be an integer: got '4'"),
+        ({"beam": 2.5}, RecipeError, "decoding.beam must be an integer: got 2.5"),
+        ({"beam": None}, RecipeError, "decoding.beam must be an integer: got null"),
+        ({"n_best": 3}, RecipeError, "`decoding.n_best` must not exceed `beam`: got 3 and 2"),
+        ({"n_best": 2, "beam": 1}, RecipeError, "`decoding.n_best` must not exceed `beam`: got 2 and 1"),
+        ({"n_best": 0}, RecipeError, "`decoding.n_best` must be at least 1: got 0"),
+        ({"max_new_tokens": 0}, RecipeError, "`decoding.max_new_tokens` must be at least 1: got 0"),
+        ({"max_new_tokens": "x"}, RecipeError, "decoding.max_new_tokens must be an integer or null"),
+        ({"length_penalty": math.nan}, RecipeError, "decoding.length_penalty must be a finite number: got nan"),
+        ({"batch_tokens": 0}, RecipeError, "`decoding.batch_tokens` must be at least 1: got 0"),
+    ):
+        fails(kind, said, made.translate, "a", **options)
 
 
 # Looking ------------------------------------------------------------------------------------------------------------
 
 
-def test_a11_a_record_of_every_layer_and_head(tokenizer: Tokenizer) -> None:
+def test_a11_a_record_of_every_layer_and_head_names_its_mask(tokenizer: Tokenizer) -> None:
     record = make(tokenizer, n_layers=2, n_decoder_layers=3).attend(SENTENCES[0], "O gato dorme.")
     source, target = len(record.source_tokens), len(record.tokens)
     assert record.source_tokens[-1] == "</s>" and record.tokens[0] == "<s>" and record.output_tokens[-1] == "</s>"
@@ -481,37 +437,14 @@ def test_a11_a_record_of_every_layer_and_head(tokenizer: Tokenizer) -> None:
                 if kind == "decoder":
                     assert not np.triu(weights, 1).any()
     assert record.title == f"{SENTENCES[0]} → O gato dorme."
-
-
-@pytest.mark.parametrize(
-    ("architecture", "mask", "name"),
-    [
+    for architecture, mask, name in (
         ("encoder-decoder", None, "bidirectional"),
         ("encoder-decoder", MaskConfig("window", left=2), "window of 2 before and all after"),
         ("encoder-decoder", MaskConfig("lookahead", ahead=1), "causal with 1 token ahead"),
         ("encoder-decoder", MaskConfig("prefix", length=3), "prefix of 3 tokens, then causal"),
         ("decoder", None, "causal"),
         ("decoder", MaskConfig("window", left=2, layers=(1,)), "causal, window of 2 before in layer 1; else causal"),
-    ],
-)
-def test_a_record_names_its_mask(tokenizer: Tokenizer, architecture: str, mask: MaskConfig | None, name: str) -> None:
-    record = make(tokenizer, n_layers=2, architecture=architecture, mask=mask).attend(SENTENCES[0])
-    assert record.masks["decoder" if architecture == "decoder" else "encoder"] == name
-    assert "causal" in record.masks["decoder"]
-
-
-def test_without_a_target_it_looks_at_its_own_translation(made: Model) -> None:
-    own = made.attend(SENTENCES[0])
-    given = made.attend(SENTENCES[0], made.translate(SENTENCES[0]))
-    assert own.tokens == given.tokens and np.array_equal(own.weights(0, 0), given.weights(0, 0))
-
-
-def test_a_record_of_strange_texts(made: Model) -> None:
-    for blank in ("", " ", "\n"):
-        with pytest.raises(UsageError, match="give a text to look at: got an empty one"):
-            made.attend(blank)
-    for text in ("\x07", "😀", "<s> </s>", "a" * 500):
-        record = made.attend(text, "")
-        assert record.tokens == ["<s>"] and record.weights(0, 0, "cross").shape == (1, len(record.source_tokens))
-    with pytest.raises(TokenizerError, match="lone surrogate"):
-        made.attend("\ud800")
+    ):
+        record = make(tokenizer, n_layers=2, architecture=architecture, mask=mask).attend(SENTENCES[0])
+        assert record.masks["decoder" if architecture == "decoder" else "encoder"] == name
+        assert "causal" in record.masks["decoder"]

@@ -5,24 +5,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from models import labels as labels_of_words
 from models.bits import bits, counts, model_bits
 from models.held_out import text_hash
-from models.labels import (
-    Sentence,
-    Sources,
-    as_read,
-    draw,
-    entities,
-    gather,
-    held_out_in,
-    labelled_files,
-    pair_texts,
-    parts_of_speech,
-    read_table,
-    story_files,
-    without_doubt,
-    write_table,
-)
 from models.stories import chapters, stories
 
 from atento.config.reading.loading import load_recipe
@@ -30,47 +15,51 @@ from atento.config.reading.loading import load_recipe
 RECIPES = Path(__file__).parents[2] / "models"
 
 
-def test_the_committed_table_has_the_promised_parts() -> None:
-    counts = Counter(read_table().values())
+def test_the_committed_table_has_the_promised_parts_and_recipes_no_warning(tmp_path: Path) -> None:
+    counts = Counter(labels_of_words.read_table().values())
     assert counts["test-wikiann"] == 2000 and counts["valid-lener"] == counts["valid-wikiann"] == 500
     assert counts["test-lener"] > 800 and counts["test-tags"] == 1167 and counts["valid-tags"] == 1172
     assert counts["test-stories"] > counts["valid-stories"] > 100
-
-
-@pytest.mark.parametrize("name", ["encoder", "entities", "tags", "lm"])
-def test_the_recipes_read_without_a_warning(name: str) -> None:
-    assert load_recipe(RECIPES / f"atento-pt-{name}.yaml", environment={}).warnings == []
+    for name in ("encoder", "entities", "tags", "lm"):
+        assert load_recipe(RECIPES / f"atento-pt-{name}.yaml", environment={}).warnings == []
+    table = {text_hash("b"): "test-tags", text_hash("a"): "valid-lener"}
+    labels_of_words.write_table(table, tmp_path / "table.tsv")
+    assert labels_of_words.read_table(tmp_path / "table.tsv") == table
 
 
 # Entities ---------------------------------------------------------------------------------------------------------
 
 
-def test_both_corpora_have_one_set_of_names() -> None:
+def test_both_corpora_have_one_set_of_names_doubts_two_tags_of_a_contraction_and_marks() -> None:
     lener = "Ana B-PESSOA\nSilva I-PESSOA\n, O\n\nLei B-LEGISLACAO\n9.099 I-LEGISLACAO\n"
-    first = Sentence(("Ana", "Silva", ","), ("B-PER", "I-PER", "O"))
-    assert list(entities(lener.splitlines())) == [first, Sentence(("Lei", "9.099"), ("B-LAW", "I-LAW"))]
-    assert list(entities(["pt:Lisboa\tB-LOC\n", "\n"])) == [Sentence(("Lisboa",), ("B-LOC",))]
-
-
-@pytest.mark.parametrize(
-    ("words", "tags", "sure"),
-    [
+    first = labels_of_words.Sentence(("Ana", "Silva", ","), ("B-PER", "I-PER", "O"))
+    assert list(labels_of_words.entities(lener.splitlines())) == [
+        first,
+        labels_of_words.Sentence(("Lei", "9.099"), ("B-LAW", "I-LAW")),
+    ]
+    assert list(labels_of_words.entities(["pt:Lisboa\tB-LOC\n", "\n"])) == [
+        labels_of_words.Sentence(("Lisboa",), ("B-LOC",))
+    ]
+    for line_words, line_tags, sure in (
         ("Ana nasceu em Lisboa", "B-PER O O B-LOC", True),
         ("Ana nasceu em 1990", "B-PER O O O", False),
         ("Em maio , Ana", "O O O B-PER", False),
         ("A Lei de Ana", "O O O B-PER", False),
         ("Rua 25 de Abril", "B-LOC I-LOC I-LOC I-LOC", True),
         ("o leitor Ana", "O O B-PER", True),
-    ],
-)
-def test_what_may_lack_a_tag_is_in_doubt(words: str, tags: str, sure: bool) -> None:
-    assert without_doubt(Sentence(tuple(words.split()), tuple(tags.split()))) is sure
-
-
-def test_training_words_are_those_of_a_text() -> None:
-    words, tags = as_read(Sentence(("Em", "12/10/2018", "o", "Min.", "Melo"), ("O", "B-TIME", "O", "O", "B-PER")))
+    ):
+        assert (
+            labels_of_words.without_doubt(labels_of_words.Sentence(tuple(line_words.split()), tuple(line_tags.split())))
+            is sure
+        )
+    words, tags = labels_of_words.as_read(
+        labels_of_words.Sentence(("Em", "12/10/2018", "o", "Min.", "Melo"), ("O", "B-TIME", "O", "O", "B-PER"))
+    )
     assert words == ("Em", "12", "/", "10", "/", "2018", "o", "Min", ".", "Melo")
     assert tags == ("O", "B-TIME", "I-TIME", "I-TIME", "I-TIME", "I-TIME", "O", "O", "O", "B-PER")
+    (sentence,) = labels_of_words.parts_of_speech(TREE.splitlines())
+    expected = "Disse/VERB -/PUNCT lhe/PRON do/ADP+DET livro/NOUN ,/PUNCT lho/PRON deu/VERB ./PUNCT ./PUNCT ./PUNCT"
+    assert " ".join(f"{word}/{tag}" for word, tag in zip(*sentence)) == f"{expected} 2/NUM ,/PUNCT 5/NUM R/SYM $/SYM"
 
 
 # Parts of speech --------------------------------------------------------------------------------------------------
@@ -95,28 +84,6 @@ TREE = """# text = Disse-lhe do livro, lho deu.
 """
 
 
-def test_a_contraction_has_two_tags_and_a_mark_inside_a_word_is_a_mark() -> None:
-    (sentence,) = parts_of_speech(TREE.splitlines())
-    assert [f"{word}/{tag}" for word, tag in zip(*sentence)] == [
-        "Disse/VERB",
-        "-/PUNCT",
-        "lhe/PRON",
-        "do/ADP+DET",
-        "livro/NOUN",
-        ",/PUNCT",
-        "lho/PRON",
-        "deu/VERB",
-        "./PUNCT",
-        "./PUNCT",
-        "./PUNCT",
-        "2/NUM",
-        ",/PUNCT",
-        "5/NUM",
-        "R/SYM",
-        "$/SYM",
-    ]
-
-
 # Stories ----------------------------------------------------------------------------------------------------------
 
 
@@ -131,54 +98,50 @@ FIRST += ["CAPÍTULO II", *(line(f"Rui{n}") for n in range(30)), "foi."]
 SECOND = ["OUTRO", *(line(f"Eva{n}") for n in range(40)), "foi."]
 
 
-def test_a_book_falls_into_stories_and_a_story_into_chapters() -> None:
+def test_a_book_falls_into_chapters_nothing_held_out_is_in_training_and_bits_are_those_of_the_models() -> None:
     found = stories([*BOOK, *FIRST, *SECOND])
     assert list(found) == ["UM CONTO", "OUTRO"]
     first, second = (list(chapters(found[title])) for title in found)
     assert [len(first), len(second)] == [2, 1]
     assert first[0][0].startswith("Ana0 andava pela rua do Ouvidor, e ninguém sabia dizer para onde ia Ana1 andava")
     assert first[0][-1].endswith("Fim.") and "ÍNDICE" not in " ".join(first[0])
-
-
-# Held out ---------------------------------------------------------------------------------------------------------
-
-
-def words(number: int, first: str = "frase") -> Sentence:
-    return Sentence((first, "número", "x" * number), ("O", "O", "O"))
-
-
-def sources() -> Sources:
-    lener, wikiann = (
-        {"train": [words(n, first) for n in range(1, 900)], "dev": [words(n, first) for n in range(890, 900)]}
-        for first in ("lei", "título")
-    )
-    tree = {"train": [words(2000)], "dev": [words(2001)], "test": [words(2002)]}
-    texts = {f"CONTO {n}": [line(f"{chr(65 + n)}{m}") for m in range(20)] for n in range(12)}
-    return Sources(lener, wikiann, tree, [words(2002), words(2003)], texts, [[line("A0"), "novo"]])
-
-
-def test_nothing_held_out_is_in_training() -> None:
-    table = draw(sources())
-    files = labelled_files(sources(), table)
+    table = labels_of_words.draw(sources())
+    files = labels_of_words.labelled_files(sources(), table)
     for name, sentences in files.items():
         assert sentences, name
         if "-train" in name:
             assert not table.keys() & {sentence.hash for sentence in sentences}
     assert len(files["entities-test-lener"]) == 10 and len(files["entities-valid"]) == 1000
     assert files["tags-train-gsd"] == [words(2003)]
-    texts = story_files(sources(), table)
+    texts = labels_of_words.story_files(sources(), table)
     assert [len(texts[f"stories-{part}"]) for part in ("train", "valid", "test")] == [4, 3, 6]
     held = {text for part in ("valid", "test") for chapter in texts[f"stories-{part}"] for text in chapter}
     assert not held & {text for chapter in texts["stories-train"] for text in chapter}
+    seen, other = b"o gato dorme " * 50, b"xyzxyzxyzxyz"
+    assert bits(seen[:40], counts(seen, seen[:40]))[4] < 0.3
+    orders = bits(other, counts(seen, other))
+    assert orders[0] > 8 and orders[7] >= orders[0] - 1e-9
+    assert 0.3 < model_bits("micro-world-lm", "a menina abriu a porta.\n\no gato vê a casa.\n".encode()) < 3
 
 
-def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
-    table = {text_hash("b"): "test-tags", text_hash("a"): "valid-lener"}
-    write_table(table, tmp_path / "table.tsv")
-    assert read_table(tmp_path / "table.tsv") == table
+# Held out ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_training_file_of_anyone_can_be_checked(tmp_path: Path) -> None:
+def words(number: int, first: str = "frase") -> labels_of_words.Sentence:
+    return labels_of_words.Sentence((first, "número", "x" * number), ("O", "O", "O"))
+
+
+def sources() -> labels_of_words.Sources:
+    lener, wikiann = (
+        {"train": [words(n, first) for n in range(1, 900)], "dev": [words(n, first) for n in range(890, 900)]}
+        for first in ("lei", "título")
+    )
+    tree = {"train": [words(2000)], "dev": [words(2001)], "test": [words(2002)]}
+    texts = {f"CONTO {n}": [line(f"{chr(65 + n)}{m}") for m in range(20)] for n in range(12)}
+    return labels_of_words.Sources(lener, wikiann, tree, [words(2002), words(2003)], texts, [[line("A0"), "novo"]])
+
+
+def test_files_of_anyone_are_checked_and_portuguese_of_pairs_comes_once_without_what_is_held_out(tmp_path) -> None:
     table = {text_hash("Ana lê o livro."): "test-tags"}
     texts = {
         "a.conll": "ana\tO\nlê\tO\no\tO\nlivro\tO\n\nRui\tO\n",
@@ -188,15 +151,12 @@ def test_a_training_file_of_anyone_can_be_checked(tmp_path: Path) -> None:
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    assert [held_out_in(tmp_path / name, table) for name in texts] == [1, 1, 1, 0]
-
-
-def test_portuguese_of_pairs_comes_once_and_without_what_is_held_out(tmp_path: Path) -> None:
+    assert [labels_of_words.held_out_in(tmp_path / name, table) for name in texts] == [1, 1, 1, 0]
     held, free = "Esta frase é da prova.", "Esta frase pode ser lida."
     rows = f"a\t{held}\tx\nb\t{free}\tx\nc\t{free.upper()}\tx\nd\tCurta demais.\tx\n"
     (tmp_path / "train.tsv").write_text(rows, encoding="utf-8")
     (tmp_path / "european.tsv").write_text("", encoding="utf-8")
-    assert list(pair_texts(tmp_path, {text_hash(held): "test-tags"})) == [free]
+    assert list(labels_of_words.pair_texts(tmp_path, {text_hash(held): "test-tags"})) == [free]
 
 
 def test_the_command_writes_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,20 +179,9 @@ def test_the_command_writes_every_file(tmp_path: Path, capsys: pytest.CaptureFix
             path.with_name("train.tsv.gz").write_bytes(gzip.compress(text.encode()))
         else:
             path.write_text(text, encoding="utf-8")
-    gather(tmp_path / "out", tmp_path / "data", None, redraw=False)
+    labels_of_words.gather(tmp_path / "out", tmp_path / "data", None, redraw=False)
     written = {path.name: path.read_text("utf-8") for path in (tmp_path / "out").iterdir()}
     assert len(written) == 13 and capsys.readouterr().out.count("\n") == 13
     assert "Ana\tB-PER\nlê\tO\nlivro0\tO\n\nAna\tB-PER\n" in written["entities-train.conll"]
     assert "do\tADP+DET\ncaderno\tNOUN\n" in written["tags-train-gsd.conll"]
     assert "Olá.\n" in written["stories-train.txt"]
-
-
-def test_an_n_gram_model_knows_what_it_has_seen() -> None:
-    seen, other = b"o gato dorme " * 50, b"xyzxyzxyzxyz"
-    assert bits(seen[:40], counts(seen, seen[:40]))[4] < 0.3
-    orders = bits(other, counts(seen, other))
-    assert orders[0] > 8 and orders[7] >= orders[0] - 1e-9
-
-
-def test_the_bits_of_a_language_model_are_those_of_its_bytes() -> None:
-    assert 0.3 < model_bits("micro-world-lm", "a menina abriu a porta.\n\no gato vê a casa.\n".encode()) < 3

@@ -15,7 +15,7 @@ import atento
 from atento.config.reading.loading import load_recipe
 
 
-def test_held_out_table_has_the_promised_counts_and_the_everyday_sentences() -> None:
+def test_the_held_out_table_has_the_promised_counts_and_a_draw_changes_little_with_the_data() -> None:
     splits = list(read_table().values())
     for split in {quota.split for quota in QUOTAS}:
         parts = [quota for quota in QUOTAS if quota.split == split]
@@ -24,23 +24,18 @@ def test_held_out_table_has_the_promised_counts_and_the_everyday_sentences() -> 
     own = everyday_pairs()
     assert len(own) == 200 == len({pair.source for pair in own})
     assert all(read_table()[pair.hashes] == "test-everyday" for pair in own)
-
-
-def test_no_held_out_text_is_in_two_splits() -> None:
     split_of: dict[str, str] = {}
     for sides, split in read_table().items():
         for side in sides:
             assert split_of.setdefault(side, split) == split
-
-
-def test_case_and_punctuation_do_not_hide_a_held_out_text() -> None:
     assert normalized("  “Olá,  MUNDO”! ") == "olá mundo"
     table = {(text_hash("How are you?"), text_hash("Como vai você?")): "test-tatoeba"}
     lines = ["Fine.\tBem.\tx\n", "how are you\tTudo bem?\tx\n", "Hi!\tComo vai, você\tx\n"]
     assert list(overlapping(lines, table)) == [(2, "test-tatoeba"), (3, "test-tatoeba")]
-
-
-def test_a_draw_changes_little_with_the_data_and_spares_what_is_reserved() -> None:
+    listed = packages()
+    assert {package.registry for package in listed} == {"debian", "pypi", "npm"}
+    assert all(package.names and package.section and package.licence for package in listed)
+    assert len({package.names[0] for package in listed}) == len(listed)
     pairs = [Pair(f"This is sentence {word}a.", f"Esta é a frase {word}a.", "tatoeba") for word in range(3000)]
     pairs = [Pair(p.source.translate(_WORDS), p.target.translate(_WORDS), p.origin) for p in pairs]
     all_drawn, most_drawn = draw(pairs, []), draw(pairs[30:], [])
@@ -51,9 +46,8 @@ def test_a_draw_changes_little_with_the_data_and_spares_what_is_reserved() -> No
 _WORDS = str.maketrans("0123456789", "abcdefghij")
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "wanted"),
-    [
+def test_cleaned() -> None:
+    for source, target, wanted in (
         ("<b>O</b>pen the file", "<b>A</b>brir o arquivo", ("Open the file", "Abrir o arquivo")),
         ("<p>One</p><p>Two</p>", "<p>Um</p><p>Dois</p>", ("One Two", "Um Dois")),
         ("&Open", "Abrir", ("Open", "Abrir")),
@@ -72,13 +66,24 @@ _WORDS = str.maketrans("0123456789", "abcdefghij")
         ("EMAIL OF TRANSLATORS", "ana@example.org", None),
         ("Written by many", "Escrito por ana@example.org", None),
         ("word " * 251, "palavra " * 251, None),
-    ],
-)
-def test_cleaned(source: str, target: str, wanted: tuple[str, str] | None) -> None:
-    assert cleaned(source, target) == wanted
+    ):
+        assert cleaned(source, target) == wanted
 
 
-def test_a_paragraph_is_divided_only_where_both_sides_agree() -> None:
+def test_po_and_qm_messages_and_paragraphs() -> None:
+    text = (
+        'msgid ""\nmsgstr "Language: pt_BR"\n\nmsgctxt "x"\nmsgid "_Open"\nmsgstr "_Abrir"\n\n'
+        '#, fuzzy\nmsgid "Close"\nmsgstr "Abrir"\n\nmsgid "one\\n"\n"two"\nmsgstr "um "\n"dois"\n\n'
+        'msgid "%d day"\nmsgid_plural "%d days"\nmsgstr[0] "%d dia"\nmsgstr[1] "%d dias"\n'
+    )
+    assert list(po_texts(text)) == [("Open", "Abrir"), ("one two", "um dois")]
+
+    def field(tag: int, data: bytes) -> bytes:
+        return struct.pack(">BI", tag, len(data)) + data
+
+    message = field(3, "Olá".encode("utf-16-be")) + field(6, b"Hello") + field(7, b"Window") + b"\x01"
+    data = bytes.fromhex("3cb86418caef9c95cd211cbf60a1bddd") + field(0x42, b"hash") + field(0x69, message)
+    assert list(qm_texts(data)) == [("Hello", "Olá")] and list(qm_texts(b"no catalogue")) == []
     parts = (
         ("It rained all day long.", "We stayed at home and played."),
         ("Choveu o dia todo.", "Ficamos em casa jogando."),
@@ -87,24 +92,6 @@ def test_a_paragraph_is_divided_only_where_both_sides_agree() -> None:
     assert list(sentences(source, target, longer_than=5)) == list(zip(*parts))
     joined = target.replace(". F", ", f")
     assert list(sentences(source, joined, longer_than=5)) == [(source, joined)]
-
-
-def test_po_messages_without_fuzzy_and_plural_ones() -> None:
-    text = (
-        'msgid ""\nmsgstr "Language: pt_BR"\n\nmsgctxt "x"\nmsgid "_Open"\nmsgstr "_Abrir"\n\n'
-        '#, fuzzy\nmsgid "Close"\nmsgstr "Abrir"\n\nmsgid "one\\n"\n"two"\nmsgstr "um "\n"dois"\n\n'
-        'msgid "%d day"\nmsgid_plural "%d days"\nmsgstr[0] "%d dia"\nmsgstr[1] "%d dias"\n'
-    )
-    assert list(po_texts(text)) == [("Open", "Abrir"), ("one two", "um dois")]
-
-
-def test_qm_messages() -> None:
-    def field(tag: int, data: bytes) -> bytes:
-        return struct.pack(">BI", tag, len(data)) + data
-
-    message = field(3, "Olá".encode("utf-16-be")) + field(6, b"Hello") + field(7, b"Window") + b"\x01"
-    data = bytes.fromhex("3cb86418caef9c95cd211cbf60a1bddd") + field(0x42, b"hash") + field(0x69, message)
-    assert list(qm_texts(data)) == [("Hello", "Olá")] and list(qm_texts(b"no catalogue")) == []
 
 
 def test_a_package_is_read_by_what_its_files_are(tmp_path: Path) -> None:
@@ -135,13 +122,6 @@ def test_a_package_is_read_by_what_its_files_are(tmp_path: Path) -> None:
     assert set(package_pairs(tmp_path, {"k": "Kate"})) == right | {("menu", "pt", "Files", "Ficheiros")}
 
 
-def test_every_package_has_a_registry_a_section_and_a_licence() -> None:
-    listed = packages()
-    assert {package.registry for package in listed} == {"debian", "pypi", "npm"}
-    assert all(package.names and package.section and package.licence for package in listed)
-    assert len({package.names[0] for package in listed}) == len(listed)
-
-
 def test_training_files_are_cleaned_by_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("models.prepare.WORLD", 20)
     rows = [
@@ -169,7 +149,9 @@ def test_training_files_are_cleaned_by_kind(tmp_path: Path, monkeypatch: pytest.
     assert all(str(recipe.init.model).endswith("both-directions") for recipe in directions if recipe.init)
 
 
-def test_a_translator_is_released_in_8_bits_with_its_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_translator_is_released_in_8_bits_with_its_scores_and_both_directions_translate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pairs = ["The cat sleeps.\tO gato dorme.", "The white dog runs.\tO cachorro branco corre."] * 2
     for split in ("test-tatoeba", "test-documentation", "test-interface"):
         (tmp_path / f"{split}.tsv").write_text("".join(f"{pair}\tx\n" for pair in pairs), "utf-8")
@@ -180,15 +162,12 @@ def test_a_translator_is_released_in_8_bits_with_its_scores(tmp_path: Path, monk
     assert "# atento-en-pt" in card and "made with a minute" in card
     assert "| tatoeba | English to Portuguese | 4 | " in card and "Portuguese to English" not in card
     assert atento.load(tmp_path / "atento-en-pt").translate("The white cat sleeps.") == "O gato branco dorme."
-
-
-def test_the_network_of_both_directions_translates(tmp_path: Path) -> None:
     model = atento.load(Path(__file__).parents[2] / "models" / "both-directions")
     texts = ["My sister does not read the book.", "Minha irmã não lê o livro.", "", "😀😀😀"]
     assert model.translate(texts) == ["Minha irmã não lê o livro.", "My sister doesn't read the book.", "", "😀😀😀"]
 
 
-def test_what_is_asked_for_is_gathered_trained_and_released_in_order(tmp_path: Path) -> None:
+def test_what_is_asked_for_is_gathered_trained_and_released_in_order(tmp_path, monkeypatch) -> None:
     paths = [path for path, _ in commands(["atento-pt-tags"], tmp_path, tmp_path)]
     made = [path.relative_to(tmp_path) for path in paths if path.is_relative_to(tmp_path)]
     names = ["pairs/train.tsv", "labels/stories-train.txt", "runs/atento-pt-encoder", "runs/atento-pt-tags"]
@@ -197,9 +176,6 @@ def test_what_is_asked_for_is_gathered_trained_and_released_in_order(tmp_path: P
         assert load_recipe(Path(__file__).parents[2] / "models" / f"{name}.yaml").recipe
     steps = [command[2] for _, command in commands(MADE, tmp_path, tmp_path)]
     assert steps.count("models.release") == len(MADE) and steps.index("models.prepare") < steps.index("atento")
-
-
-def test_what_is_gathered_already_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run: list[str] = []
     monkeypatch.setattr("models.make.subprocess.run", lambda command, **_: run.append(command[2]))
     for name in ("pairs/train.tsv", "pairs/spanish.tsv"):

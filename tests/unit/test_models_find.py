@@ -46,15 +46,7 @@ def test_a_run_stands_for_its_best_checkpoint_else_its_last(tmp_path: Path) -> N
     assert found.path.name == "step-00000001" and torch.equal(found.weights["w"], WEIGHTS["w"])
 
 
-def test_a_run_without_anything_to_load(tmp_path: Path) -> None:
-    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    fails(UsageError, r"the run .*run has no checkpoint yet", find_model, tmp_path / "run")
-    (save(tmp_path / "run", 1) / "model.safetensors").write_bytes(b"")
-    fails(CheckpointError, r"every checkpoint of the run .*run is damaged", find_model, tmp_path / "run")
-    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000001"]  # only looked at
-
-
-def test_no_model_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_model_or_nothing_of_a_run_there_and_a_name_under_a_folder_is_a_path(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("x", encoding="utf-8")
     Path("empty").mkdir()
@@ -70,6 +62,24 @@ def test_no_model_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ("empty", r"empty is neither a run \(no checkpoints\) nor a model folder \(no config.json\)"),
     ):
         fails(UsageError, said, read_model, name)
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    fails(UsageError, r"the run .*run has no checkpoint yet", find_model, tmp_path / "run")
+    (save(tmp_path / "run", 1) / "model.safetensors").write_bytes(b"")
+    fails(CheckpointError, r"every checkpoint of the run .*run is damaged", find_model, tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000001"]  # only looked at
+    # A typo in the name of a run never goes to the hub; the message names the run that was meant
+    monkeypatch.setattr("atento.models.model_folder.fetched", lambda *_: pytest.fail("asked the hub"))
+    monkeypatch.chdir(tmp_path)
+    save(Path("runs/en-pt"), 1)
+    for name, said in (
+        ("runs/en_pt", "no model at runs/en_pt: the folder runs has no en_pt; did you mean runs/en-pt?"),
+        ("runs/zzz", "no model at runs/zzz: the folder runs has no zzz"),
+        ("en-tp", "hub name (owner/name); did you mean runs/en-pt?"),
+    ):
+        with pytest.raises(UsageError) as error:
+            find_model(name)
+        assert str(error.value).endswith(said), str(error.value)
+        assert error.value.__cause__ is None
 
 
 OFFLINE = """
@@ -118,23 +128,11 @@ def test_hub_names_offline_from_the_cache_or_refused(tmp_path: Path) -> None:
     (bare / "snapshots" / ("0" * 40)).mkdir(parents=True)
     (bare / "snapshots" / ("0" * 40) / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
     write_hub_model_without_dense_weights(tmp_path / "hub" / "models--someone--dense")
-    names = [
-        "someone/small",
-        "someone/older",
-        "someone/dense",
-        "nobody/nothing",
-        "runs/a--b",
-        "runs/.hidden",
-        f"x/{'y' * 200}",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-c", OFFLINE, *names],
-        env={**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    names = ["someone/small", "someone/older", "someone/dense", "nobody/nothing", "runs/a--b", "runs/.hidden"]
+    names.append(f"x/{'y' * 200}")
+    own = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", OFFLINE, *names]
+    done = subprocess.run(command, env=own, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     lines = done.stdout.splitlines()
     assert lines[0] == f"found {'0' * 40} x [0.0, 1.0, 2.0, 3.0]", done.stderr
     offline = "it is not in the hub's cache, and the hub cannot be reached: you are offline"
@@ -150,18 +148,13 @@ def test_hub_names_offline_from_the_cache_or_refused(tmp_path: Path) -> None:
 def test_of_a_hub_model_only_what_is_read_is_fetched(tmp_path: Path) -> None:
     """Vocabularies of modules in folders too, and not the same weights again in other forms."""
     read = {"config.json", "vocab.txt", "model.safetensors", "tokenizer.model", "additional_chat_templates/rag.jinja"}
-    read |= {
-        "0_Transformer/vocab.txt",
-        "0_Transformer/merges.txt",
-        "0_Transformer/spiece.model",
-        "1_Pooling/config.json",
+    read |= {f"0_Transformer/{name}" for name in ("vocab.txt", "merges.txt", "spiece.model")} | {
+        "1_Pooling/config.json"
     }
     other = {"consolidated.safetensors", "original/params.json", "onnx/config.json", "checkpoint-500/model.safetensors"}
     other |= {"pytorch_model.bin", "tf_model.h5", "openvino/openvino_model.xml"}
-    found = filter_repo_objects(
-        read | other, allow_patterns=model_hub._HUB_FILES, ignore_patterns=model_hub._NOT_FETCHED
-    )
-    assert set(found) == read
+    patterns = {"allow_patterns": model_hub._HUB_FILES, "ignore_patterns": model_hub._NOT_FETCHED}
+    assert set(filter_repo_objects(read | other, **patterns)) == read
     for folder in ("0_Transformer", "2_Dense"):
         (tmp_path / folder).mkdir()
     (tmp_path / "2_Dense" / "model.safetensors").write_bytes(b"")
@@ -171,7 +164,7 @@ def test_of_a_hub_model_only_what_is_read_is_fetched(tmp_path: Path) -> None:
     assert set(filter_repo_objects(older | bins, allow_patterns=patterns)) == older
 
 
-def test_an_unreachable_hub_is_refused_after_one_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_is_refused_in_one_sentence_after_one_connection(tmp_path, monkeypatch) -> None:
     tried: list[object] = []
 
     def unreachable(address: object, timeout: float) -> None:
@@ -183,26 +176,7 @@ def test_an_unreachable_hub_is_refused_after_one_connection(tmp_path: Path, monk
     started = time.monotonic()
     fails(UsageError, "not in the hub's cache, .*: you are offline", find_model, "nobody/nothing-at-all")
     assert tried == [(("huggingface.co", 443), 5.0)] and time.monotonic() - started < 10
-
-
-def test_a_name_under_an_existing_folder_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A typo in the name of a run never goes to the hub; the message names the run that was meant."""
-    monkeypatch.setattr("atento.models.model_folder.fetched", lambda *_: pytest.fail("asked the hub"))
-    monkeypatch.chdir(tmp_path)
-    save(Path("runs/en-pt"), 1)
-    for name, said in (
-        ("runs/en_pt", "no model at runs/en_pt: the folder runs has no en_pt; did you mean runs/en-pt?"),
-        ("runs/zzz", "no model at runs/zzz: the folder runs has no zzz"),
-        ("en-tp", "hub name (owner/name); did you mean runs/en-pt?"),
-    ):
-        with pytest.raises(UsageError) as error:
-            find_model(name)
-        assert str(error.value).endswith(said), str(error.value)
-        assert error.value.__cause__ is None
-
-
-def test_the_hub_fails_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without the tracebacks of the library that was asked."""
+    # Without the tracebacks of the library that was asked
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("atento.models.model_hub._answers", lambda: False)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))

@@ -27,15 +27,20 @@ from atento.runs.task_heads import with_objective_heads, with_task_heads
 from atento.text import Tokenizer
 
 
+def shorter(folder: Path, **more: Any) -> tuple[ModelFiles, EncoderDecoder, NetworkConfig, Tokenizer]:
+    """A model of three positions, its network, the same with five, and the tokenizer."""
+    tokenizer = Tokenizer.from_vocabulary("word", ["a", "b", "c", "d"])
+    sizes: Any = {"vocab_size": 9, "d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1} | more
+    old = EncoderDecoder(NetworkConfig(max_len=3, tokenizer_fingerprint=tokenizer.fingerprint, **sizes))
+    start = ModelFiles(folder, {"model_type": "atento", "network": network_to_dict(old.config)}, old.state_dict())
+    return start, old, NetworkConfig(max_len=5, **sizes), tokenizer
+
+
 @pytest.mark.parametrize("longer", ["grown", "interpolated"])
 def test_b2_a_learned_table_is_made_longer_when_training_starts_from_a_shorter_one(tmp_path: Path, longer: str) -> None:
     """Grown: the old rows, then new ones. Interpolated: old ends stay ends, and the middle row is the old middle."""
     learned = PositionConfig("learned", longer=longer, shift=1)  # type: ignore[arg-type]
-    sizes: Any = {"vocab_size": 9, "d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1, "positions": learned}
-    tokenizer = Tokenizer.from_vocabulary("word", ["a", "b", "c", "d"])
-    old = EncoderDecoder(NetworkConfig(max_len=3, tokenizer_fingerprint=tokenizer.fingerprint, **sizes))
-    start = ModelFiles(tmp_path, {"model_type": "atento", "network": network_to_dict(old.config)}, old.state_dict())
-    wanted = NetworkConfig(max_len=5, **sizes)
+    start, _, wanted, tokenizer = shorter(tmp_path, positions=learned)
     config = fine_tuned(start, wanted, tokenizer)
     assert config.max_len == 5
     network = EncoderDecoder(config)
@@ -52,16 +57,6 @@ def test_b2_a_learned_table_is_made_longer_when_training_starts_from_a_shorter_o
     else:
         torch.testing.assert_close(after[[1, 3, 5]], before[[1, 2, 3]])
     assert all(torch.equal(ready.weights[other], start.weights[other]) for other in start.weights if "pos" not in other)
-
-
-def test_b2_what_is_not_learned_stays_as_it_is(tmp_path: Path) -> None:
-    tokenizer = Tokenizer.from_vocabulary("word", ["a", "b", "c", "d"])
-    sizes: dict[str, Any] = {"vocab_size": 9, "d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1}
-    old = EncoderDecoder(NetworkConfig(max_len=3, tokenizer_fingerprint=tokenizer.fingerprint, **sizes))
-    start = ModelFiles(tmp_path, {"model_type": "atento", "network": network_to_dict(old.config)}, old.state_dict())
-    wanted = NetworkConfig(max_len=5, **sizes)
-    assert fine_tuned(start, wanted, tokenizer).max_len == 3
-    assert lengthened(start, old, wanted).weights.keys() == start.weights.keys()
 
 
 TABLES = [("encoder", "classification"), ("decoder", "language-modeling"), ("encoder-decoder", "translation")]
@@ -100,16 +95,19 @@ def test_f7_no_table_of_the_model_grows_unasked(tmp_path: Path, architecture: st
     assert fresh == {name: value.shape for name, value in start.weights.items()}
 
 
-@pytest.mark.parametrize("train", ["all", "head", "bias", "lora", "last-1"])
-def test_f7_new_rows_are_trained_or_refused(tmp_path: Path, train: str) -> None:
-    start, tokenizer = started(tmp_path, "encoder")
-    longer = {"positions": {"kind": "learned", "longer": "interpolated"}}
-    assert tuned(start, tokenizer, "classification", train, max_len=5, **longer).max_len == 5
-    if train == "all":
-        assert tuned(start, tokenizer, "classification", train, max_len=5).max_len == 5
-    else:
-        with pytest.raises(RecipeError, match=rf"at most 3, .* with `init.train` {train}, .*: got 5; leave it out"):
-            tuned(start, tokenizer, "classification", train, max_len=5)
+def test_b2_f7_new_rows_are_trained_or_refused_and_what_is_not_learned_stays_as_it_is(tmp_path: Path) -> None:
+    for train in ("all", "head", "bias", "lora", "last-1"):
+        start, tokenizer = started(tmp_path, "encoder")
+        longer = {"positions": {"kind": "learned", "longer": "interpolated"}}
+        assert tuned(start, tokenizer, "classification", train, max_len=5, **longer).max_len == 5
+        if train == "all":
+            assert tuned(start, tokenizer, "classification", train, max_len=5).max_len == 5
+        else:
+            with pytest.raises(RecipeError, match=rf"at most 3, .* with `init.train` {train}, .*: got 5; leave it out"):
+                tuned(start, tokenizer, "classification", train, max_len=5)
+    start, old, wanted, tokenizer = shorter(tmp_path)
+    assert fine_tuned(start, wanted, tokenizer).max_len == 3
+    assert lengthened(start, old, wanted).weights.keys() == start.weights.keys()
 
 
 @pytest.mark.parametrize(("architecture", "stack"), [("encoder", "stack"), ("encoder-decoder", "decoder")])
@@ -176,8 +174,7 @@ def outcome(start: ModelFiles, tokenizer: Tokenizer, task: str, changes: dict[st
     ],
 )
 def test_each_key_beside_a_model_has_an_effect_or_a_warning(tmp_path: Path, key: str, architecture: str) -> None:
-    """Never both, and never neither: `max_len` made a table longer and was said to have no effect, and a preset had
-    none in silence."""
+    """Never both, and never neither: `max_len` made a table longer and was said to have none, a preset was silent."""
     start, tokenizer = started(tmp_path, architecture)
     tokenizer.save(tmp_path)
     task = {"encoder": "classification", "decoder": "language-modeling"}[architecture]
@@ -185,11 +182,8 @@ def test_each_key_beside_a_model_has_an_effect_or_a_warning(tmp_path: Path, key:
     assert said == []
     own: dict[str, list[object]] = {
         "network.preset": [{"encoder": "bert-tiny", "decoder": "gpt1"}[architecture]],
-        "network.heads": [
-            [{"kind": "classification", "hidden": True}],
-            [{"kind": "next-sentence"}],
-            [{"kind": "tagging"}],
-        ],
+        "network.heads": [[{"kind": "classification", "hidden": True}]]
+        + [[{"kind": kind}] for kind in ("next-sentence", "tagging")],
     }
     tried = refused = 0
     for value in own.get(key) or values_of(type_at(key, "key")):
@@ -207,9 +201,8 @@ def test_each_key_beside_a_model_has_an_effect_or_a_warning(tmp_path: Path, key:
     assert tried or refused
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "way"),
-    [
+def test_a_head_of_other_labels_begins_again_and_has_the_dropout_of_the_recipe(tmp_path: Path) -> None:
+    for before, after, way in (
         (("NEG", "POS"), ("neg", "pos"), "data with 'NEG' for 'neg', 'POS' for 'pos' keep it"),
         (("NEG", "POS"), ("0", "1"), "data with 'NEG' for '0', 'POS' for '1' keep it"),
         (("LABEL_0", "LABEL_1"), ("0", "1"), "data with 'LABEL_0' for '0', 'LABEL_1' for '1' keep it"),
@@ -217,29 +210,28 @@ def test_each_key_beside_a_model_has_an_effect_or_a_warning(tmp_path: Path, key:
         (("neg", "pos"), ("neg", "new", "pos"), "data with its labels alone keep it"),
         (("neg", "pos"), ("neg", "pos"), None),
         ((), ("neg", "pos"), None),
-    ],
-)
-def test_a_head_of_other_labels_begins_again(before: tuple[str, ...], after: tuple[str, ...], way: str | None) -> None:
-    recipe = {"task": "classification", "data": {"train": {"file": "a.tsv", "text": 0, "label": 1}}, "init": "model"}
-    heads = ((HeadConfig("classification", labels),) if labels else () for labels in (before, after))
-    was, now = (NetworkConfig("encoder", heads=own) for own in heads)
-    said = list(changed_heads(load_recipe(recipe, environment={}).recipe, was, now))
-    if way is None:
-        assert said == []
-    else:
-        assert said[0].startswith(f"the labels of the data are {', '.join(map(repr, after))}, those of the classif")
-        assert said[0].endswith(f"its output begins with random weights; {way}")
-
-
-@pytest.mark.parametrize(("rate", "heads"), [(None, 0.3), (0.0, 0.0), (0.2, 0.2)])
-def test_the_dropout_of_a_recipe_is_that_of_the_heads_too(tmp_path: Path, rate: float | None, heads: float) -> None:
-    """That of a released head stayed where all three rates were 0."""
-    start, tokenizer = started(tmp_path, "encoder")
-    tokenizer.save(tmp_path)
-    network = network_config(start.config, tmp_path)
-    of_labels = HeadConfig("classification", ("x", "y"), dropout=0.3)
-    network = replace(network, heads=(of_labels, HeadConfig("answer", dropout=0.0)))
-    start = replace(start, config=start.config | {"network": network_to_dict(network)})
-    changes: dict[str, object] = {} if rate is None else {"network.dropout": rate}
-    config, _ = outcome(start, tokenizer, "classification", changes)
-    assert config.heads == (replace(of_labels, dropout=heads),)
+    ):
+        recipe = {
+            "task": "classification",
+            "data": {"train": {"file": "a.tsv", "text": 0, "label": 1}},
+            "init": "model",
+        }
+        heads = ((HeadConfig("classification", labels),) if labels else () for labels in (before, after))
+        was, now = (NetworkConfig("encoder", heads=own) for own in heads)
+        said = list(changed_heads(load_recipe(recipe, environment={}).recipe, was, now))
+        if way is None:
+            assert said == []
+        else:
+            assert said[0].startswith(f"the labels of the data are {', '.join(map(repr, after))}, those of the classif")
+            assert said[0].endswith(f"its output begins with random weights; {way}")
+    # That of a released head stayed where all three rates were 0
+    for rate, heads in ((None, 0.3), (0.0, 0.0), (0.2, 0.2)):
+        start, tokenizer = started(tmp_path, "encoder")
+        tokenizer.save(tmp_path)
+        network = network_config(start.config, tmp_path)
+        of_labels = HeadConfig("classification", ("x", "y"), dropout=0.3)
+        network = replace(network, heads=(of_labels, HeadConfig("answer", dropout=0.0)))
+        start = replace(start, config=start.config | {"network": network_to_dict(network)})
+        changes: dict[str, object] = {} if rate is None else {"network.dropout": rate}
+        config, _ = outcome(start, tokenizer, "classification", changes)
+        assert config.heads == (replace(of_labels, dropout=heads),)

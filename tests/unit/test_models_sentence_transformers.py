@@ -10,10 +10,8 @@ from failing import fails
 
 def modules(folder: Path, *kinds: str, **pooling: object) -> Path:
     """A sentence-transformers folder without its network."""
-    rows = [
-        {"type": f"sentence_transformers.models.{kind}", "path": f"{n}_{kind}" if n else ""}
-        for n, kind in enumerate(kinds)
-    ]
+    paths = [f"{n}_{kind}" if n else "" for n, kind in enumerate(kinds)]
+    rows = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in zip(kinds, paths)]
     folder.joinpath("modules.json").write_text(json.dumps(rows))
     for row in rows[1:]:
         folder.joinpath(row["path"]).mkdir()
@@ -26,8 +24,7 @@ def test_g8_a_sentence_transformers_folder_says_how_it_pools(tmp_path: Path) -> 
     folder = modules(tmp_path, "Transformer", "Pooling", "Normalize", pooling_mode_cls_token=True)
     folder.joinpath("sentence_bert_config.json").write_text('{"max_seq_length": 128}')
     expected = SentenceModules(folder, {"pooling": "first", "normalize": True, "max_len": 128})
-    assert sentence_folder(folder) == expected
-    assert sentence_folder(tmp_path / "1_Pooling") is None
+    assert sentence_folder(folder) == expected and sentence_folder(tmp_path / "1_Pooling") is None
 
 
 def test_g8_a_module_or_pooling_that_is_not_built_is_refused(tmp_path: Path) -> None:

@@ -6,17 +6,14 @@ from importlib import import_module
 import pytest
 
 from atento.base.moved import MOVED
+from failing import fails
 
 
-@pytest.mark.parametrize(("old", "new"), [*MOVED.items(), ("atento.cli.commands.train", "atento_cli.commands.train")])
-def test_an_old_name_is_the_same_module_and_warns(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, old, raising=False)
-    with pytest.warns(DeprecationWarning, match=rf"`{old}` is now `{new}`"):
-        module = import_module(old)
-    assert module is import_module(new) and module.__name__ == new == module.__spec__.name  # type: ignore[union-attr]
-
-
-def test_a_name_that_never_was_is_not_found() -> None:
+def test_an_old_name_is_the_same_module_and_warns_and_one_that_never_was_is_not_found(monkeypatch) -> None:
+    for old, new in (*MOVED.items(), ("atento.cli.commands.train", "atento_cli.commands.train")):
+        monkeypatch.delitem(sys.modules, old, raising=False)
+        with pytest.warns(DeprecationWarning, match=rf"`{old}` is now `{new}`"):
+            module = import_module(old)
+        assert module is import_module(new) and module.__name__ == new == module.__spec__.name  # type: ignore[union-attr]
     for name in ("atento.errors_of_old", "atento.cli.commands.nothing"):
-        with pytest.raises(ModuleNotFoundError):
-            import_module(name)
+        fails(ModuleNotFoundError, "", import_module, name)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from itertools import product
 
-import pytest
 import torch
 
 from atento.config.sections.decoding import DecodingConfig
@@ -60,33 +59,24 @@ def test_w17_no_text_stands_twice_and_the_first_is_that_of_one_output() -> None:
     assert alike > 3  # the beam alone found one text twice
 
 
-def test_w17_a_beam_as_wide_as_everything_gives_the_best_texts_there_are() -> None:
+def test_w17_a_wide_beam_and_least_risk_give_different_texts_and_fewer_where_there_are_no_more() -> None:
     for seed in range(4):
         chain = Chain.random(seed, 3, 6)
         for row, outputs in enumerate(written(chain, beam=1024, n_best=10)):
             finished = [one.text for one in outputs if one.hypothesis.finished]
             assert finished == ranked_texts(chain, row)[: len(finished)] and len(finished) == 10
-
-
-def test_w17_fewer_are_given_where_there_are_no_more() -> None:
     chain = Chain.random(1, 3, 6)
     for outputs in written(chain, lambda ids: "same", beam=4, n_best=3):
         assert [one.text for one in outputs] == ["same"]
-
-
-def test_w17_samples_are_what_was_drawn() -> None:
     chain = Chain.random(2, 3, 6)
     outputs = written(chain, beam=4, n_best=12, sample=True)
     drawn = generate(chain, torch.tensor(SOURCES), Sample(n=12), max_new_tokens=LONGEST, seed=1)
     assert [[one.hypothesis.ids for one in row] for row in outputs] == [[one.ids for one in row] for row in drawn]
     assert any(len({one.text for one in row}) < 12 for row in outputs)
-
-
-@pytest.mark.parametrize("weights", ["uniform", "model"])
-def test_w17_outputs_of_least_risk_differ_in_their_texts(weights: str) -> None:
-    chain = Chain.random(3, 3, 6)
-    strategy = MBR("chrf", Sample(n=24), text=spelled, n_best=24, weights=weights)  # type: ignore[arg-type]
-    for row in generate(chain, torch.tensor(SOURCES), strategy, max_new_tokens=LONGEST, seed=2):
-        texts = [spelled(one.ids) for one in row]
-        assert len(set(texts)) == len(texts) > 3
-        assert [one.score for one in row] == sorted((one.score for one in row), reverse=True)
+    for weights in ("uniform", "model"):
+        chain = Chain.random(3, 3, 6)
+        strategy = MBR("chrf", Sample(n=24), text=spelled, n_best=24, weights=weights)  # type: ignore[arg-type]
+        for row in generate(chain, torch.tensor(SOURCES), strategy, max_new_tokens=LONGEST, seed=2):
+            texts = [spelled(one.ids) for one in row]
+            assert len(set(texts)) == len(texts) > 3
+            assert [one.score for one in row] == sorted((one.score for one in row), reverse=True)

@@ -58,9 +58,6 @@ def test_the_pairs_that_fall_are_those_of_any_other_kernel() -> None:
     random = Randomness(9, 2)
     weights = attend(q, k, v, dropout=0.5, random=Randomness(9, 2), kernel="narrow")
     assert torch.equal(weights == 0, pair_dropout(weights, 0.5, random.key()) == 0)
-
-
-def test_training_in_bfloat16_is_given_the_narrow_kernel_and_reading_is_not() -> None:
     q, k, _ = inputs()
     learned = q.detach().requires_grad_()
     everything, short = lower(None, L, L, q.device), lower(None, 8, 8, q.device)
@@ -111,14 +108,14 @@ def test_a_frozen_weight_or_few_rows_take_the_usual_way(monkeypatch: pytest.Monk
         assert "_Linear" not in type(linear(one, other).grad_fn).__name__
 
 
-@pytest.mark.parametrize("make", [RunningSum, lambda parameters: TreeSum(parameters, 2)])
-def test_transposed_gradients_are_summed_as_others_and_given_to_the_optimizer_in_its_order(make) -> None:  # type: ignore[no-untyped-def]
-    parameters = [torch.zeros(5, 3)]
-    gradients = [torch.randn(5, 3, generator=torch.Generator().manual_seed(n)).bfloat16() for n in range(2)]
-    sums = make(parameters)
-    for number, gradient in enumerate(gradients):
-        sums.add(number, [gradient.t().contiguous().t()])
-    sums.finish()
-    found = parameters[0].grad
-    assert found is not None and found.is_contiguous()
-    assert torch.equal(found, gradients[0].float() + gradients[1].float())
+def test_transposed_gradients_are_summed_as_others_and_given_to_the_optimizer_in_its_order() -> None:
+    for make in (RunningSum, lambda parameters: TreeSum(parameters, 2)):
+        parameters = [torch.zeros(5, 3)]
+        gradients = [torch.randn(5, 3, generator=torch.Generator().manual_seed(n)).bfloat16() for n in range(2)]
+        sums = make(parameters)
+        for number, gradient in enumerate(gradients):
+            sums.add(number, [gradient.t().contiguous().t()])
+        sums.finish()
+        found = parameters[0].grad
+        assert found is not None and found.is_contiguous()
+        assert torch.equal(found, gradients[0].float() + gradients[1].float())

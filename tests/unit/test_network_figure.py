@@ -2,7 +2,6 @@
 
 from xml.etree import ElementTree
 
-import pytest
 import torch
 
 from atento.config import presets
@@ -34,33 +33,25 @@ def made(name: str) -> Network:
     return build_network(CONFIGS[name])
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_j3_every_number_stands_in_one_box(name: str) -> None:
+def test_j3_j9_every_number_stands_in_one_box_named_and_lines_say_how_many_blocks() -> None:
     """Relative positions stand beside their stack; an embedding that both sides share is drawn twice."""
-    network = made(name)
-    columns = describe(network)
-    beside = sum(p.numel() for n, p in network.named_parameters() if ".positions." in n and "inputs" not in n)
-    assert counted(columns) - (30 * 12 if len(columns) == 2 else 0) + beside == parameter_count(network)
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_j9_the_drawing_is_valid_and_names_every_box(name: str) -> None:
-    columns = describe(made(name))
-    root = ElementTree.fromstring(network_svg(columns, "a < b"))
-    said = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    lines = [line.strip() for line in network_text(columns).splitlines()]
-    for column in columns:
-        assert column.name in said and column.name in lines
-    assert root.attrib["aria-label"] == "a < b" and said[0] == "a < b"
-    boxes = [rect for rect in root.iter("{http://www.w3.org/2000/svg}rect") if rect.get("rx") == "5"]
-    assert len(boxes) == len([line for line in lines if not line.startswith("block")]) - len(columns)
-    width, height = (float(root.attrib[side]) for side in ("width", "height"))
-    for box in boxes:
-        x, y, w, h = (float(box.attrib[key]) for key in ("x", "y", "width", "height"))
-        assert x >= 0 and x + w <= width and y >= 0 and y + h <= height
-
-
-def test_j3_lines_say_how_many_blocks_and_what_is_in_them() -> None:
+    for name in CONFIGS:
+        network = made(name)
+        columns = describe(network)
+        beside = sum(p.numel() for n, p in network.named_parameters() if ".positions." in n and "inputs" not in n)
+        assert counted(columns) - (30 * 12 if len(columns) == 2 else 0) + beside == parameter_count(network)
+        root = ElementTree.fromstring(network_svg(columns, "a < b"))
+        said = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+        lines = [line.strip() for line in network_text(columns).splitlines()]
+        for column in columns:
+            assert column.name in said and column.name in lines
+        assert root.attrib["aria-label"] == "a < b" and said[0] == "a < b"
+        boxes = [rect for rect in root.iter("{http://www.w3.org/2000/svg}rect") if rect.get("rx") == "5"]
+        assert len(boxes) == len([line for line in lines if not line.startswith("block")]) - len(columns)
+        width, height = (float(root.attrib[side]) for side in ("width", "height"))
+        for box in boxes:
+            x, y, w, h = (float(box.attrib[key]) for key in ("x", "y", "width", "height"))
+            assert x >= 0 and x + w <= width and y >= 0 and y + h <= height
     lines = network_text(describe(made("llama"))).splitlines()
     assert "  block × 3 (Rotary)  1,128" in lines and "    self-attention (3 heads, 1 of keys; causal)  384" in lines
     assert "    feed-forward (20 wide)  720" in lines

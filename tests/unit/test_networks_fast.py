@@ -29,6 +29,7 @@ from atento.inference.packed_modules import pack
 from atento.inference.plain import PlainStepFunction
 from atento.inference.slots import Reading, Slots
 from atento.networks import build_network
+from failing import fails
 
 V = 37
 SIZES = {"vocab_size": V, "d_model": 32, "d_ff": 48, "n_heads": 4, "n_layers": 2, "max_len": 64, "dropout": 0.0}
@@ -118,19 +119,7 @@ def test_h12_fast_equals_plain(name: str, side: str, strategy: Any) -> None:
         assert a.token_scores == pytest.approx(b.token_scores, abs=1e-10)
 
 
-def test_a_prefix_is_read_before_the_first_choice() -> None:
-    network = network_of(ENCODER_DECODERS["transformer"])
-    ids, real = inputs([5, 9, 2])
-    prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
-    for strategy in (Greedy(), Beam(4)):
-        found = [
-            generate(step_function, ids, strategy, max_new_tokens=9, token_mask=real, prefix_ids=prefix)
-            for step_function in (network, FastStepFunction(network))
-        ]
-        assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
-
-
-def test_states_that_part_do_not_write_into_each_other() -> None:
+def test_states_that_part_do_not_write_into_each_other_and_rows_that_stay_are_kept_in_place() -> None:
     """Two ways from one state, stepped in turn, as an exact search does: each sees its own past alone."""
     network = network_of(ENCODER_DECODERS["transformer"])
     ids, real = inputs([4])
@@ -151,48 +140,42 @@ def test_states_that_part_do_not_write_into_each_other() -> None:
             a, one = fast.step(torch.full((width,), 5 + add), one)
             b, other = fast.step(torch.full((width,), 6 + add), other)
         assert torch.allclose(a, expected[5], atol=1e-10) and torch.allclose(b, expected[6], atol=1e-10)
-
-
-@pytest.mark.parametrize("width", [1, 2])
-def test_a_state_may_be_gone_on_from_after_another_went_on_from_it(width: int) -> None:
-    """Also when that one has made the shared memory longer meanwhile."""
-    network = network_of(ENCODER_DECODERS["transformer"])
-    ids, real = inputs([4])
-    fast, every = FastStepFunction(network), torch.arange(width)
-    for length in (2, ROOM):
-        state = fast.begin(ids, real).select(torch.zeros(width, dtype=torch.long))
-        for _ in range(length):
-            _, state = fast.step(torch.full((width,), 5), state)
-        one = state.select(every)
-        expected, one = fast.step(torch.full((width,), 6), one)
-        other = state.select(every)
-        found, other = fast.step(torch.full((width,), 6), other)
-        assert torch.allclose(found, expected, atol=1e-12)
-        fast.step(torch.full((width,), 9), state.select(every))  # and a third, which must not write into the first
-        again, _ = fast.step(torch.full((width,), 7), one)
-        assert torch.allclose(again, fast.step(torch.full((width,), 7), other)[0], atol=1e-12)
-
-
-@pytest.mark.parametrize("width", [1, 3])
-def test_rows_that_stay_are_kept_in_place_as_they_are_selected(width: int) -> None:
-    """Texts leave and others take their places while beams change; the memory is copied once, and then its own."""
-    fast = FastStepFunction(network_of(ENCODER_DECODERS["transformer"]))
-    ids, real = inputs([4, 6, 3, 5, 6])
-    first = fast.begin(ids, real).select(torch.arange(5).repeat_interleave(width))
-    selected, kept, other = (first.select(torch.arange(5 * width)) for _ in range(3))
-    beams, memory = torch.tensor([0, 2, 1][:width]).flip(0) % width, []
-    for token, texts in enumerate([[0, 4, 2, 3], [3, 1, 2], [0, 1, 2], [0, 2], [1]]):
-        rows = (torch.tensor(texts)[:, None] * width + beams).flatten()
-        tokens = torch.full((selected.rows,), 5 + token)
-        expected, selected = fast.step(tokens, selected)
-        found, kept = fast.step(tokens, kept)
-        assert torch.equal(found, expected)
-        selected, kept = selected.select(rows), kept.keep(rows)
-        memory.append(kept.cache.keys[0].data_ptr())
-    assert len(set(memory)) == 1 and memory[0] != first.cache.keys[0].data_ptr()
-    again = fast.begin(ids, real).select(torch.arange(5).repeat_interleave(width))
-    tokens = torch.full((5 * width,), 5)
-    assert torch.equal(fast.step(tokens, other)[0], fast.step(tokens, again)[0])  # its memory was left alone
+    # Also when that one has made the shared memory longer meanwhile
+    for width in (1, 2):
+        network = network_of(ENCODER_DECODERS["transformer"])
+        ids, real = inputs([4])
+        fast, every = FastStepFunction(network), torch.arange(width)
+        for length in (2, ROOM):
+            state = fast.begin(ids, real).select(torch.zeros(width, dtype=torch.long))
+            for _ in range(length):
+                _, state = fast.step(torch.full((width,), 5), state)
+            one = state.select(every)
+            expected, one = fast.step(torch.full((width,), 6), one)
+            other = state.select(every)
+            found, other = fast.step(torch.full((width,), 6), other)
+            assert torch.allclose(found, expected, atol=1e-12)
+            fast.step(torch.full((width,), 9), state.select(every))  # and a third, which must not write into the first
+            again, _ = fast.step(torch.full((width,), 7), one)
+            assert torch.allclose(again, fast.step(torch.full((width,), 7), other)[0], atol=1e-12)
+    # Texts leave and others take their places while beams change; the memory is copied once, and then its own
+    for width in (1, 3):
+        fast = FastStepFunction(network_of(ENCODER_DECODERS["transformer"]))
+        ids, real = inputs([4, 6, 3, 5, 6])
+        first = fast.begin(ids, real).select(torch.arange(5).repeat_interleave(width))
+        selected, kept, other = (first.select(torch.arange(5 * width)) for _ in range(3))
+        beams, memory = torch.tensor([0, 2, 1][:width]).flip(0) % width, []
+        for token, texts in enumerate([[0, 4, 2, 3], [3, 1, 2], [0, 1, 2], [0, 2], [1]]):
+            rows = (torch.tensor(texts)[:, None] * width + beams).flatten()
+            tokens = torch.full((selected.rows,), 5 + token)
+            expected, selected = fast.step(tokens, selected)
+            found, kept = fast.step(tokens, kept)
+            assert torch.equal(found, expected)
+            selected, kept = selected.select(rows), kept.keep(rows)
+            memory.append(kept.cache.keys[0].data_ptr())
+        assert len(set(memory)) == 1 and memory[0] != first.cache.keys[0].data_ptr()
+        again = fast.begin(ids, real).select(torch.arange(5).repeat_interleave(width))
+        tokens = torch.full((5 * width,), 5)
+        assert torch.equal(fast.step(tokens, other)[0], fast.step(tokens, again)[0])  # its memory was left alone
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
@@ -290,8 +273,8 @@ def features(monkeypatch: pytest.MonkeyPatch, **changes: bool) -> None:
 
 
 @pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
-def test_one_row_is_multiplied_by_a_large_weight_as_it_is(
-    activation: packed_linear.Activation, monkeypatch: pytest.MonkeyPatch
+def test_one_row_is_multiplied_by_a_large_weight_as_it_is_and_a_small_one_held_transposed(
+    activation: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With AMX, where something else holds the weight: then a layer has no second plain copy."""
     features(monkeypatch, amx=True)
@@ -306,13 +289,7 @@ def test_one_row_is_multiplied_by_a_large_weight_as_it_is(
     assert torch.equal(held(x), packed(x)) and torch.equal(held.plus(x, other), packed.plus(x, other))
     features(monkeypatch, amx=False)
     assert OneDnnLinear(weight, bias, is_held=True).of_one_row is None
-
-
-@pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
-def test_a_small_weight_is_held_transposed_for_mkl(
-    activation: packed_linear.Activation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With AMX, up to 512 x 512: the same products as oneDNN's, the weight in memory once and given back as it was."""
+    # With AMX, up to 512 x 512: the same products as oneDNN's, the weight in memory once and given back as it was
     torch.manual_seed(2)
     weight, bias, x, other = torch.randn(96, 192), torch.randn(96), torch.randn(3, 192), torch.randn(3, 96)
     features(monkeypatch, amx=True)
@@ -331,9 +308,7 @@ def test_a_small_weight_is_held_transposed_for_mkl(
 @pytest.mark.skipif(not packed_linear.has_int8_products(), reason="sums of 8-bit products overflow here")
 @pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
 @pytest.mark.parametrize(("shape", "many"), [((512, 512), 32), ((8192, 32), 4)])
-def test_many_rows_of_8_bits_have_a_product_of_their_own(
-    shape: tuple[int, int], many: int, activation: packed_linear.Activation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_rows_of_8_bits_have_a_product_of_their_own(shape, many, activation, monkeypatch) -> None:
     """With AMX: of the same integers and the same scales, made when so many rows first come."""
     features(monkeypatch, amx=True)
     torch.manual_seed(2)
@@ -345,8 +320,7 @@ def test_many_rows_of_8_bits_have_a_product_of_their_own(
     found = product(x)
     assert product.of_many is not None
     features(monkeypatch, amx=False)
-    expected = Int8Linear(weight, bias, activation=activation)(x)
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(found, Int8Linear(weight, bias, activation=activation)(x), atol=1e-4, rtol=1e-5)
 
 
 def test_bfloat16_without_such_instructions_is_multiplied_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,17 +370,7 @@ def test_making_a_fast_twin_leaves_the_network_as_it_was(config: NetworkConfig, 
     assert shared or precision != "float32"
 
 
-def test_what_has_no_fast_path_is_said() -> None:
-    shaw = network_of(NetworkConfig(**SIZES, positions=PositionConfig("shaw")))
-    assert why_not_fast(shaw) == "Shaw positions"
-    with pytest.raises(CapabilityError, match="no fast steps for Shaw positions"):
-        FastStepFunction(shaw)
-    assert not isinstance(step_function(shaw), FastStepFunction)
-    with pytest.raises(CapabilityError, match="int8 is for networks with a fast decoder"):
-        step_function(shaw, precision="int8")
-
-
-def test_weights_are_shown_under_the_fast_search_too() -> None:
+def test_weights_are_shown_under_the_fast_search_and_a_prefix_is_read_first() -> None:
     network = network_of(ENCODER_DECODERS["transformer"])
     ids, real = inputs([5, 9])
     seen = []
@@ -415,6 +379,20 @@ def test_weights_are_shown_under_the_fast_search_too() -> None:
             generate(one, ids, Beam(3), max_new_tokens=6, token_mask=real)
         seen.append(record["cross", 1])
     assert torch.allclose(seen[0], seen[1], atol=1e-10)
+    # A prefix is read before the first choice
+    ids, real = inputs([5, 9, 2])
+    prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
+    for strategy in (Greedy(), Beam(4)):
+        found = [
+            generate(step_function, ids, strategy, max_new_tokens=9, token_mask=real, prefix_ids=prefix)
+            for step_function in (network, FastStepFunction(network))
+        ]
+        assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
+    shaw = network_of(NetworkConfig(**SIZES, positions=PositionConfig("shaw")))
+    assert why_not_fast(shaw) == "Shaw positions"
+    fails(CapabilityError, "no fast steps for Shaw positions", FastStepFunction, shaw)
+    assert not isinstance(step_function(shaw), FastStepFunction)
+    fails(CapabilityError, "int8 is for networks with a fast decoder", step_function, shaw, precision="int8")
 
 
 @pytest.mark.parametrize("config", [ENCODER_DECODERS["transformer"], DECODERS["gpt2"]], ids=["sources", "prompts"])

@@ -12,6 +12,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.inference.graphs import ROOM, Buffers, GraphStepFunction
+from failing import fails
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, inputs, network_of
 
 ALL = ENCODER_DECODERS | DECODERS
@@ -78,14 +79,35 @@ def test_h12_fixed_shapes_write_what_the_plain_steps_write(name: str, strategy: 
             assert a.token_scores == pytest.approx(b.token_scores, abs=1e-10)
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_h12_a_recorded_step_can_be_replayed_with_other_numbers(name: str) -> None:
-    network = network_of(ALL[name])
-    ids, real = inputs([5, 1], "left" if name in DECODERS else "right")
-    step_function = Replayed(network)
-    given = {"max_new_tokens": 6, "token_mask": real, "eos_id": ()}
-    found = [generate(one, ids, Beam(2), **given)[0][0].ids for one in (network, step_function)]  # type: ignore[arg-type]
-    assert found[0] == found[1] and step_function.recorded == 1
+def test_h12_a_recorded_step_is_replayed_with_other_numbers_a_prefix_read_first_and_an_old_state_refused() -> None:
+    for name in ALL:
+        network = network_of(ALL[name])
+        ids, real = inputs([5, 1], "left" if name in DECODERS else "right")
+        step_function = Replayed(network)
+        given = {"max_new_tokens": 6, "token_mask": real, "eos_id": ()}
+        found = [generate(one, ids, Beam(2), **given)[0][0].ids for one in (network, step_function)]  # type: ignore[arg-type]
+        assert found[0] == found[1] and step_function.recorded == 1
+    network = network_of(ENCODER_DECODERS["t5"])
+    ids, real = inputs([5, 9, 2])
+    prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
+    for strategy in (Greedy(), Beam(4)):
+        given = {"max_new_tokens": 9, "token_mask": real, "prefix_ids": prefix}
+        found = [generate(one, ids, strategy, **given) for one in (network, GraphStepFunction(network))]  # type: ignore[arg-type]
+        assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
+    network = network_of(ENCODER_DECODERS["transformer"])
+    ids, real = inputs([4])
+    step_function = GraphStepFunction(network)
+    begun = step_function.begin(ids, real)
+    start = torch.full((2,), 2)
+    first, again = (begun.select(torch.zeros(2, dtype=torch.long)) for _ in range(2))
+    a, first = step_function.step(start, first)
+    b, again = step_function.step(start, again)  # what was only read may be gone on from twice
+    assert torch.equal(a, b)
+    one, other = first.select(torch.tensor([0, 1])), first.select(torch.tensor([1, 0]))
+    step_function.step(start, one)
+    fails(CapabilityError, "not the newest", step_function.step, start, other)
+    with pytest.raises(CapabilityError, match="float32 and bfloat16"):
+        GraphStepFunction(network_of(ENCODER_DECODERS["transformer"]), "int8")
 
 
 def test_rows_leave_only_when_half_the_batch_is_empty_and_room_grows() -> None:
@@ -100,37 +122,6 @@ def test_rows_leave_only_when_half_the_batch_is_empty_and_room_grows() -> None:
     assert [row[0].ids for row in fixed] == [row[0].ids for row in plain]
     assert [len(row[0].ids) for row in fixed] == lengths
     assert step_function.recorded <= 7  # 16, 8, 4, 2, 1 places, and twice more room
-
-
-def test_a_prefix_is_read_before_the_first_choice() -> None:
-    network = network_of(ENCODER_DECODERS["t5"])
-    ids, real = inputs([5, 9, 2])
-    prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
-    for strategy in (Greedy(), Beam(4)):
-        given = {"max_new_tokens": 9, "token_mask": real, "prefix_ids": prefix}
-        found = [generate(one, ids, strategy, **given) for one in (network, GraphStepFunction(network))]  # type: ignore[arg-type]
-        assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
-
-
-def test_a_state_that_is_not_the_newest_is_refused() -> None:
-    network = network_of(ENCODER_DECODERS["transformer"])
-    ids, real = inputs([4])
-    step_function = GraphStepFunction(network)
-    begun = step_function.begin(ids, real)
-    start = torch.full((2,), 2)
-    first, again = (begun.select(torch.zeros(2, dtype=torch.long)) for _ in range(2))
-    a, first = step_function.step(start, first)
-    b, again = step_function.step(start, again)  # what was only read may be gone on from twice
-    assert torch.equal(a, b)
-    one, other = first.select(torch.tensor([0, 1])), first.select(torch.tensor([1, 0]))
-    step_function.step(start, one)
-    with pytest.raises(CapabilityError, match="not the newest"):
-        step_function.step(start, other)
-
-
-def test_int8_is_refused() -> None:
-    with pytest.raises(CapabilityError, match="float32 and bfloat16"):
-        GraphStepFunction(network_of(ENCODER_DECODERS["transformer"]), "int8")
 
 
 @pytest.mark.gpu

@@ -15,6 +15,7 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.networks import Network, build_network
 from atento.networks.heads import LinearHead
 from atento.networks.vocabulary import VocabularyHead, cross_entropy, plain_cross_entropy
+from failing import fails
 
 SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 2, "dropout": 0.0}
 HEADS = (
@@ -63,13 +64,20 @@ def test_each_head_reads_the_vectors_it_should_on_every_architecture(architectur
 
 
 @torch.no_grad()
-def test_a_head_may_stand_on_the_half_that_writes() -> None:
+def test_a_head_may_stand_on_the_half_that_writes_and_features_of_recurrent_networks() -> None:
     network = made("encoder-decoder", heads=(HeadConfig("classification", ("a", "b"), dropout=0.0, side="decoder"),))
     output = network(IDS, IDS[:, :3])
     part = network.heads["classification"]
     torch.testing.assert_close(network.read("classification", output), part(output.hidden[:, -1]), rtol=0, atol=1e-12)
     with pytest.raises(ValueError, match="head 'classification' is on the decoder: give the network a target"):
         network.read("classification", network(IDS))
+    for architecture in ("recurrent-seq2seq", "recurrent-lm"):
+        network = made(architecture)
+        assert torch.equal(network.features(IDS, token_mask=REAL), run(network)[1])
+        with pytest.raises(CapabilityError, match="a recurrent network gives the vectors of its last layer alone"):
+            network.features(IDS, layer=0)
+    elmo = made("elmo")
+    assert torch.equal(elmo.features(IDS, token_mask=REAL, layer=0), elmo.layers(IDS, token_mask=REAL)[1])  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -114,19 +122,7 @@ def test_features_are_what_each_block_hands_on(architecture: str) -> None:
     assert torch.equal(network.features(IDS, token_mask=REAL, layer=0), seen[0])
     assert torch.equal(network.features(IDS, token_mask=REAL), hidden) and not torch.equal(hidden, seen[1])
     assert torch.equal(network.features(IDS, token_mask=REAL, layer=1), hidden)
-    with pytest.raises(UsageError, match="`layer` must lie between -2 and 1: got 2"):
-        network.features(IDS, layer=2)
-
-
-@torch.no_grad()
-def test_features_of_recurrent_networks() -> None:
-    for architecture in ("recurrent-seq2seq", "recurrent-lm"):
-        network = made(architecture)
-        assert torch.equal(network.features(IDS, token_mask=REAL), run(network)[1])
-        with pytest.raises(CapabilityError, match="a recurrent network gives the vectors of its last layer alone"):
-            network.features(IDS, layer=0)
-    elmo = made("elmo")
-    assert torch.equal(elmo.features(IDS, token_mask=REAL, layer=0), elmo.layers(IDS, token_mask=REAL)[1])  # type: ignore[operator]
+    fails(UsageError, "`layer` must lie between -2 and 1: got 2", network.features, IDS, layer=2)
 
 
 def test_heads_that_cannot_be_are_refused() -> None:
@@ -140,11 +136,8 @@ def test_heads_that_cannot_be_are_refused() -> None:
         made("decoder", heads=(replace(HEADS[0], side="decoder"),))
     with pytest.raises(RecipeError, match="a regression head that reads the pooler needs `pooler: true`"):
         made("decoder", heads=(replace(HEADS[1], pooling="pooler"),))
-    with pytest.raises(RecipeError, match=r"`name` of a head must hold no dot: got 'a\.b'"):
-        replace(HEADS[0], name="a.b")
-    with pytest.raises(RecipeError, match="`name` of a head cannot be 'items'"):
-        made("encoder", heads=(replace(HEADS[0], name="items"),))
-    with pytest.raises(CapabilityError, match="this network has no 'tags' head"):
-        made("encoder").read("tags", None)  # type: ignore[arg-type]
+    fails(RecipeError, r"`name` of a head must hold no dot: got 'a\.b'", replace, HEADS[0], name="a.b")
+    fails(RecipeError, "`name` of a head cannot be 'items'", made, "encoder", heads=(replace(HEADS[0], name="items"),))
+    fails(CapabilityError, "this network has no 'tags' head", made("encoder").read, "tags", None)
     two = made("encoder", heads=(HEADS[0], replace(HEADS[0], name="second")))
     assert list(two.heads) == ["classification", "second"]

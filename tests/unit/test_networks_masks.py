@@ -11,6 +11,7 @@ from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import MaskConfig
 from atento.networks import build_network
+from failing import fails
 
 SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 3, "dropout": 0.0}
 IDS = torch.randint(1, 13, (2, 11), generator=torch.Generator().manual_seed(0))
@@ -37,9 +38,8 @@ def test_an_encoder_has_the_mask_of_its_recipe(name: str) -> None:
     torch.testing.assert_close(made("encoder", config)(IDS).hidden, wanted, rtol=0, atol=1e-12)
     assert float((wanted - made("encoder", None)(IDS).hidden).abs().max()) > 1e-3
     two = made("encoder-decoder", config)
-    torch.testing.assert_close(
-        two.encode(IDS), made("encoder-decoder", None).encode(IDS, mask=mask), rtol=0, atol=1e-12
-    )
+    expected = made("encoder-decoder", None).encode(IDS, mask=mask)
+    torch.testing.assert_close(two.encode(IDS), expected, rtol=0, atol=1e-12)
     assert {one.name for one in two.decoder.masks} == {"causal"}
 
 
@@ -57,20 +57,17 @@ def test_a_decoder_with_a_window_reads_on_from_its_cache() -> None:
     assert (away[:7] > 0).all() and (away[7:] == 0).all()  # three layers of two neighbours
 
 
-@pytest.mark.parametrize(("architecture", "ahead"), [("decoder", 2), ("encoder", 1)])
-def test_a_mask_in_place_of_its_own_keeps_the_window(architecture: str, ahead: int) -> None:
+def test_a_mask_in_place_of_its_own_keeps_the_window(tmp_path: Any) -> None:
     """Pair by pair, in its layers alone: of a prefix, a decoder sees as many tokens ahead as behind."""
-    network = made(architecture, MaskConfig("window", left=2, right=1, layers=(1,)))
-    masks = [mask.dense(7, 7)[0, 0].tolist() for mask in network.in_place_of_its_mask(prefix(4))]
-    for layer, mask in enumerate(masks):
-        for q in range(7):
-            seen = [k <= q or k < 4 for k in range(7)]
-            if layer == 1:
-                seen = [may and q - 2 <= k <= q + ahead for k, may in enumerate(seen)]
-            assert mask[q] == seen, (layer, q)
-
-
-def test_masks_that_cannot_be_are_refused(tmp_path: Any) -> None:
+    for architecture, ahead in (("decoder", 2), ("encoder", 1)):
+        network = made(architecture, MaskConfig("window", left=2, right=1, layers=(1,)))
+        masks = [mask.dense(7, 7)[0, 0].tolist() for mask in network.in_place_of_its_mask(prefix(4))]
+        for layer, mask in enumerate(masks):
+            for q in range(7):
+                seen = [k <= q or k < 4 for k in range(7)]
+                if layer == 1:
+                    seen = [may and q - 2 <= k <= q + ahead for k, may in enumerate(seen)]
+                assert mask[q] == seen, (layer, q)
     with pytest.raises(RecipeError, match="`mask` of a decoder must be causal or window: got 'lookahead'"):
         NetworkConfig(**SIZES, architecture="decoder", mask=MaskConfig("lookahead", ahead=1))
     with pytest.raises(RecipeError, match=r"`mask\.layers` count from 0 to 2: got \(3,\)"):
@@ -79,6 +76,5 @@ def test_masks_that_cannot_be_are_refused(tmp_path: Any) -> None:
         NetworkConfig(**SIZES, architecture="recurrent-lm", mask=MaskConfig("causal"))
     recipe = tmp_path / "my.yaml"
     recipe.write_text("task: translation\ndata: {train: {world: train, count: 9}}\nnetwork:\n  mask: {ahead: 2}\n")
-    with pytest.raises(RecipeError, match=r"my\.yaml:4:17: `mask\.ahead` has no meaning for a mask of kind window"):
-        load_recipe(recipe)
+    fails(RecipeError, r"my\.yaml:4:17: `mask\.ahead` has no meaning for a mask of kind window", load_recipe, recipe)
     assert load_recipe(recipe, ["network.mask.kind=lookahead"]).recipe.network.mask == MaskConfig("lookahead", ahead=2)

@@ -23,6 +23,7 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
 from atento.model import Model
 from atento.networks import EncoderDecoder, build_network
+from failing import fails
 
 P = PositionConfig
 CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=2, dropout=0.0, max_len=16, norm="pre")
@@ -153,25 +154,31 @@ def test_grouped_heads_equal_repeated_ones(name: str) -> None:
 KINDS: list[Any] = ["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix"]
 
 
-def seen_weights(positions: tuple[PositionConfig, ...]) -> dict[tuple[str, int], Tensor]:
-    """Attention of the same network but for its positions, which take no random number from the rest."""
-    network, plain = make(positions), make(())
-    network.load_state_dict(plain.state_dict(), strict=False)
-    return seen_of(network)
-
-
 def seen_of(network: EncoderDecoder) -> dict[tuple[str, int], Tensor]:
     with observe(network) as seen:
         network(SOURCE, TARGET)
     return {(kind, layer): seen[kind, layer] for kind in ("encoder", "decoder") for layer in range(2)}
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "disentangled"])
-def test_b7_a_scheme_of_the_second_layer_leaves_the_first(kind: Any) -> None:
-    none, one = seen_weights(()), seen_weights((P(kind, layers=(1,)),))
-    for stack in ("encoder", "decoder"):
-        torch.testing.assert_close(one[stack, 0], none[stack, 0], rtol=0, atol=1e-7)
-        assert float((one[stack, 1] - none[stack, 1]).abs().max()) > 1e-3
+def seen_weights(positions: tuple[PositionConfig, ...]) -> dict[tuple[str, int], Tensor]:
+    """Attention of the same network but for its positions, which take no random number from the rest."""
+    network = make(positions)
+    network.load_state_dict(make(()).state_dict(), strict=False)
+    return seen_of(network)
+
+
+def test_b7_b9_a_scheme_of_the_second_layer_leaves_the_first_and_relative_ones_have_no_end() -> None:
+    for kind in (*KINDS, "disentangled"):
+        none, one = seen_weights(()), seen_weights((P(kind, layers=(1,)),))
+        for stack in ("encoder", "decoder"):
+            torch.testing.assert_close(one[stack, 0], none[stack, 0], rtol=0, atol=1e-7)
+            assert float((one[stack, 1] - none[stack, 1]).abs().max()) > 1e-3
+    # Under a window, a token far enough from both ends is as in the shorter text around it
+    for name in NONE | RELATIVE:
+        network = make(SCHEMES[name])
+        long = torch.randint(1, 13, (1, 60), generator=torch.Generator().manual_seed(0))
+        whole, part = (encoded(network, ids, mask=window(2, 2)) for ids in (long, long[:, 20:40]))
+        torch.testing.assert_close(part[:, 4:-4], whole[:, 24:36], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("gate", [False, True])
@@ -205,55 +212,39 @@ def test_b7_one_table_a_stack_or_one_a_layer(kind: Any, table: str, shared: bool
     assert torch.allclose(seen_of(network)["encoder", 1], between["encoder", 1]) != one
 
 
-def test_what_the_schemes_learn_is_stored_under_names_of_their_own() -> None:
+def test_b2_schemes_are_stored_under_names_of_their_own_and_tables_have_an_end() -> None:
     positions = (P("learned", gate=True), P("shaw", gate=True, layers=(1,)), P("learned", layers=(0,)), P("alibi"))
     added = ("schemes.0.weight", "gates.0")
     names = {f"{where}_inputs.positions.{what}" for where in ("source", "target") for what in added}
     for stack in ("encoder", "decoder"):
         names |= {f"{stack}.positions.schemes.0.{what}" for what in ("gate", "scheme.keys", "scheme.value_table")}
         names |= {f"{stack}.positions.added.0.schemes.0.weight"}
-    assert stored(make(positions)) == names
-    assert stored(make((P("sinusoidal"), P("rotary"), P("alibi")))) == set()
+    assert stored(make(positions)) == names and stored(make((P("sinusoidal"), P("rotary"), P("alibi")))) == set()
+    for shift in (0, 2):
+        network = make((P("learned", shift=shift),), max_len=5)
+        logits(network, SOURCE, TARGET[:, :5])
+        state = network.begin()
+        network(SOURCE, TARGET[:, :5], state=state)
+        last = partial(network, None, TARGET[:, 5:], state=state)
+        for call in (partial(network.encode, TEXT), partial(network, SOURCE, TARGET), last):
+            fails(UsageError, "the table of learned positions holds 5: got a text of 6 tokens; cut it", call)
+        make((P("sinusoidal"), P("shaw", max_distance=2)), max_len=5)(SOURCE, TARGET)  # these have no end
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_b2_b7_everything_that_can_learn_gets_a_gradient(name: str) -> None:
+def test_a13_b2_b7_b8_all_learns_bfloat16_stays_near_order_counts_shifts_and_packing_do_not(name: str) -> None:
     network = make(SCHEMES[name]).train()
     network(SOURCE, TARGET, source_token_mask=REAL).logits.log_softmax(-1)[..., 3].sum().backward()
     for key, parameter in network.named_parameters():
         assert parameter.grad is not None and bool(parameter.grad.isfinite().all()), key
         assert bool((parameter.grad != 0).any()), key
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_bfloat16_stays_within_its_rounding(name: str) -> None:
-    """Outputs of size about 1, through four layers of eight bits of precision."""
+    # Outputs of size about 1, through four layers of eight bits of precision
     network = make(SCHEMES[name], torch.float32)
     exact = network(SOURCE, TARGET, source_token_mask=REAL).hidden
     short = network.to(torch.bfloat16)(SOURCE, TARGET, source_token_mask=REAL).hidden
     assert short.dtype == torch.bfloat16
     torch.testing.assert_close(short.float(), exact, rtol=0, atol=0.1)
-
-
-# Order --------------------------------------------------------------------------------------------------------------
-
-TEXT = torch.tensor([[5, 6, 7, 8, 3, 5], [9, 4, 3, 11, 12, 1]])
-PERMUTED = torch.tensor([3, 0, 5, 1, 4, 2])
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_a13_order_counts_with_any_scheme_and_without_one_it_does_not(name: str) -> None:
-    """Error 53: without positions f(PX) = P f(X), which is equivariant, and not invariant, f(PX) = f(X)."""
-    network = make(SCHEMES[name])
-    out, moved = encoded(network, TEXT), encoded(network, TEXT[:, PERMUTED])
-    unmoved = float((moved - out[:, PERMUTED]).abs().max())
-    assert unmoved < 1e-12 if name in NONE else unmoved > 1e-3
-    assert float((moved - out).abs().max()) > 1e-2
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_b8_a_shift_changes_absolute_positions_alone(name: str) -> None:
-    """The same text further on, or behind padding: relative schemes give the same output, absolute ones another."""
+    # The same text further on, or behind padding: relative schemes give the same output, absolute ones another
     network, counted = make(SCHEMES[name]), torch.arange(6).expand(2, -1)
     out = encoded(network, TEXT)
     torch.testing.assert_close(encoded(network, TEXT, counted), out, rtol=0, atol=1e-12)
@@ -262,37 +253,22 @@ def test_b8_a_shift_changes_absolute_positions_alone(name: str) -> None:
     for moved in (*shifted, encoded(network, behind, token_mask=behind > 0)[:, 3:]):
         change = float((moved - out).abs().max())
         assert change > 1e-2 if name in ABSOLUTE else change < 1e-5  # the cosines of rotations are float32
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_b8_packed_documents_are_as_alone(name: str) -> None:
-    """Two texts in one row, each counting its positions from 0 and seeing itself alone."""
+    # Two texts in one row, each counting its positions from 0 and seeing itself alone
     network = make(SCHEMES[name])
     packed, ids = TEXT.reshape(1, 12), torch.arange(12)[None] // 6
     out = encoded(network, packed, torch.arange(12)[None] % 6, mask=documents(ids))
     torch.testing.assert_close(out.reshape(2, 6, -1), encoded(network, TEXT), rtol=0, atol=1e-12)
+    # Error 53: without positions f(PX) = P f(X), which is equivariant, and not invariant, f(PX) = f(X)
+    out, moved = encoded(network, TEXT), encoded(network, TEXT[:, PERMUTED])
+    unmoved = float((moved - out[:, PERMUTED]).abs().max())
+    assert unmoved < 1e-12 if name in NONE else unmoved > 1e-3
+    assert float((moved - out).abs().max()) > 1e-2
 
 
-@pytest.mark.parametrize("name", NONE | RELATIVE)
-def test_b9_relative_schemes_read_texts_longer_than_any_table(name: str) -> None:
-    """Under a window, a token far enough from both ends is as in the shorter text around it."""
-    network = make(SCHEMES[name])
-    long = torch.randint(1, 13, (1, 60), generator=torch.Generator().manual_seed(0))
-    whole, part = (encoded(network, ids, mask=window(2, 2)) for ids in (long, long[:, 20:40]))
-    torch.testing.assert_close(part[:, 4:-4], whole[:, 24:36], rtol=0, atol=1e-5)
+# Order --------------------------------------------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize("shift", [0, 2])
-def test_b2_a_text_longer_than_the_learned_table_is_an_error_wherever_it_is_read(shift: int) -> None:
-    network = make((P("learned", shift=shift),), max_len=5)
-    logits(network, SOURCE, TARGET[:, :5])
-    state = network.begin()
-    network(SOURCE, TARGET[:, :5], state=state)
-    last = partial(network, None, TARGET[:, 5:], state=state)
-    for call in (partial(network.encode, TEXT), partial(network, SOURCE, TARGET), last):
-        with pytest.raises(UsageError, match="the table of learned positions holds 5: got a text of 6 tokens; cut it"):
-            call()
-    make((P("sinusoidal"), P("shaw", max_distance=2)), max_len=5)(SOURCE, TARGET)  # these have no end
+TEXT = torch.tensor([[5, 6, 7, 8, 3, 5], [9, 4, 3, 11, 12, 1]])
+PERMUTED = torch.tensor([3, 0, 5, 1, 4, 2])
 
 
 # Storage ------------------------------------------------------------------------------------------------------------
@@ -319,7 +295,7 @@ def test_f5_a_saved_model_of_any_positions_loads_with_bit_equal_logits(name: str
             assert torch.equal(module.slopes, alibi_slopes(2))
 
 
-def test_b1_w11_a_network_loaded_in_float64_has_positions_of_float64(tmp_path: Path) -> None:
+def test_b1_b8_w11_positions_of_float64_when_loaded_and_rotated(tmp_path: Path) -> None:
     """Its logits are those of a network whose learned tables hold the formula, to 1e-12; float32 is 1e-8 off."""
     network = make((P("sinusoidal"),), torch.float32)
     loaded = atento.load(saved(network, tmp_path / "model"), precision="float64").network
@@ -331,23 +307,19 @@ def test_b1_w11_a_network_loaded_in_float64_has_positions_of_float64(tmp_path: P
     other.load_state_dict(weights)
     assert isinstance(loaded, EncoderDecoder)
     torch.testing.assert_close(logits(loaded, SOURCE, TARGET), logits(other, SOURCE, TARGET), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_b8_w11_rotated_scores_in_float64_depend_on_the_distance_alone(interleaved: bool) -> None:
-    """Far or near, to the last digits but those that a float64 angle of 50,000 has lost."""
-    network = make((P("rotary", interleaved=interleaved),))
-    near = encoded(network, SOURCE, torch.arange(5).expand(2, -1))
-    far = encoded(network, SOURCE, torch.arange(50_000, 50_005).expand(2, -1))
-    torch.testing.assert_close(far, near, rtol=0, atol=1e-9)
+    # Far or near, to the last digits but those that a float64 angle of 50,000 has lost
+    for interleaved in (False, True):
+        network = make((P("rotary", interleaved=interleaved),))
+        near = encoded(network, SOURCE, torch.arange(5).expand(2, -1))
+        far = encoded(network, SOURCE, torch.arange(50_000, 50_005).expand(2, -1))
+        torch.testing.assert_close(far, near, rtol=0, atol=1e-9)
 
 
 # Configuration ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_a_scheme_that_cannot_be_or_does_not_fit_the_network_is_refused() -> None:
+    for given, message in (
         ({"kind": "learned", "heads": (0,)}, "`heads` has no meaning for learned positions, which are added before"),
         ({"kind": "sinusoidal", "heads": (0,)}, "`heads` has no meaning for sinusoidal positions"),
         ({"kind": "rotary", "gate": True}, "`gate` has no meaning for rotary positions: a rotation is not added"),
@@ -361,27 +333,16 @@ def test_b8_w11_rotated_scores_in_float64_depend_on_the_distance_alone(interleav
         ({"kind": "disentangled", "gate": True}, "`gate` is not supported for disentangled positions"),
         ({"kind": "disentangled", "heads": [0]}, "`heads` is not supported for disentangled positions"),
         ({"kind": "disentangled", "n_buckets": 8, "max_distance": 7}, "may be `max_distance`, 7, at most: got 8"),
-    ],
-)
-def test_a_scheme_that_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        PositionConfig(**given)
-
-
-def test_a_scheme_that_does_not_fit_the_network_is_refused() -> None:
+    ):
+        fails(RecipeError, message, PositionConfig, **given)
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (P("shaw", heads=(0, 2)), {}, r"`positions.heads` count from 0 to 1: got \(0, 2\)"),
         (P("shaw", layers=(2,)), {}, r"`positions.layers` count from 0 to 1: got \(2,\)"),
         ((P("rotary"), P("t5", layers=(3,))), {"n_decoder_layers": 3}, r"count from 0 to 2: got \(3,\)"),
-        (
-            P("rotary", heads=(0,)),
-            {"attention": {"n_kv_heads": 1}},
-            "`positions.heads` of rotary positions need `atten",
-        ),
+        (P("rotary", heads=(0,)), {"attention": {"n_kv_heads": 1}}, "`positions.heads` of rotary positions need `att"),
     ]
     for positions, changes, message in cases:
-        with pytest.raises(RecipeError, match=message):
-            changed(CONFIG, positions=positions, **changes)
+        fails(RecipeError, message, changed, CONFIG, positions=positions, **changes)
     deep = make((P("shaw", layers=(2,)),), n_decoder_layers=3)  # there is a third layer in the decoder alone
     assert all(name.startswith("decoder.") for name in stored(deep)) and len(stored(deep)) == 2
     with pytest.raises(ValueError, match=r"rotary positions need a head at least 2 wide: got 4 and fraction 0\.25"):
@@ -399,36 +360,31 @@ T5 = P("t5", layers=(0, 1), heads=(0,), gate=True, shared=False)
 WRITTEN["[learned, {kind: t5, layers: [0, 1], heads: 0, gate: true, shared: false}]"] = (P("learned"), T5)
 
 
-@pytest.mark.parametrize("written", WRITTEN)
-def test_a_recipe_names_a_scheme_or_lists_several(written: str, tmp_path: Path) -> None:
+def test_a_recipe_names_a_scheme_or_lists_several_and_a_wrong_one_with_place_and_rule(tmp_path: Path) -> None:
     """Read, written whole and read again; over a preset too, and from the command line."""
-    path = tmp_path / "my.yaml"
-    path.write_text(RECIPE + written + "\n", encoding="utf-8")
-    loaded = load_recipe(path, environment={})
-    assert loaded.recipe.network.positions == WRITTEN[written]
-    (tmp_path / "whole.yaml").write_text(dump_recipe(loaded.recipe), encoding="utf-8")
-    assert load_recipe(tmp_path / "whole.yaml", environment={}).recipe.network == loaded.recipe.network
-    path.write_text(RECIPE.replace("network:", "network:\n  preset: transformer-tiny") + written, encoding="utf-8")
-    assert load_recipe(path, environment={}).recipe.network == preset("transformer-tiny", positions=WRITTEN[written])
-    path.write_text(RECIPE + "sinusoidal", encoding="utf-8")
-    again = load_recipe(path, [f"network.positions={written}"], environment={})
-    assert again.recipe.network.positions == WRITTEN[written]
-    build_network(replace(loaded.recipe.network, d_model=16, n_heads=2, vocab_size=13))
-
-
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
+    for written in WRITTEN:
+        path = tmp_path / "my.yaml"
+        path.write_text(RECIPE + written + "\n", encoding="utf-8")
+        loaded = load_recipe(path, environment={})
+        assert loaded.recipe.network.positions == WRITTEN[written]
+        (tmp_path / "whole.yaml").write_text(dump_recipe(loaded.recipe), encoding="utf-8")
+        assert load_recipe(tmp_path / "whole.yaml", environment={}).recipe.network == loaded.recipe.network
+        path.write_text(RECIPE.replace("network:", "network:\n  preset: transformer-tiny") + written, encoding="utf-8")
+        assert load_recipe(path, environment={}).recipe.network == preset(
+            "transformer-tiny", positions=WRITTEN[written]
+        )
+        path.write_text(RECIPE + "sinusoidal", encoding="utf-8")
+        again = load_recipe(path, [f"network.positions={written}"], environment={})
+        assert again.recipe.network.positions == WRITTEN[written]
+        build_network(replace(loaded.recipe.network, d_model=16, n_heads=2, vocab_size=13))
+    for written, message in (
         ("rotari", r"my.yaml:4:14: network.positions.kind must be one of .*: got 'rotari'; did you mean 'rotary'\?"),
         ("[rotary, alib]", r"my.yaml:4:23: network.positions.1.kind must be one of .*; did you mean 'alibi'\?"),
         ("{kind: learned, heads: [0]}", "my.yaml:4:37: `heads` has no meaning for learned positions"),
         ("[rotary, {kind: shaw, max_distance: 0}]", "my.yaml:4:50: `max_distance` must be at least 1: got 0"),
         ("[{kind: shaw, max_distnce: 8}]", "my.yaml:4:28: unknown key 'max_distnce' in network.positions.0; did "),
         ("{kind: shaw, heads: [8]}", "my.yaml:4:34: `positions.heads` count from 0 to 7: got"),
-    ],
-)
-def test_a_recipe_with_a_wrong_scheme_names_place_and_rule(written: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "my.yaml"
-    path.write_text(RECIPE + written, encoding="utf-8")
-    with pytest.raises(RecipeError, match=message):
-        load_recipe(path, environment={})
+    ):
+        path = tmp_path / "my.yaml"
+        path.write_text(RECIPE + written, encoding="utf-8")
+        fails(RecipeError, message, load_recipe, path, environment={})

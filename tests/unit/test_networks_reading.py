@@ -28,6 +28,7 @@ from atento.networks import Encoder, build_network
 from atento.networks.adapters import adapt
 from atento.networks.frozen import FrozenVectors, frozen
 from atento.text import Tokenizer
+from failing import fails
 
 V = 37
 SIZES: dict[str, Any] = {"vocab_size": V, "d_model": 32, "d_ff": 48, "n_heads": 4, "n_layers": 2, "max_len": 16}
@@ -103,27 +104,55 @@ def test_reader_equals_the_encoder(name: str, call: int) -> None:
         torch.testing.assert_close(found, right, atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "lengths, width, groups",
-    [
+def test_rows_join_if_padding_costs_less_than_a_call_and_products_have_few_numbers_of_rows() -> None:
+    for lengths, width, groups in (
         ([12, 12, 7, 7, 1], 32, [[12, 12, 7, 7, 1]]),  # calls cost more than the padding of a narrow network
         ([12, 12, 7, 7, 1], 10**6, [[12, 12], [7, 7], [1]]),
         ([512, 500] + [30] * 4 + [29] * 4, 256, [[512], [500], [30] * 4, [29] * 4]),  # many tokens are not moved
         ([9] * 64, 768, [[9] * 64]),
         ([], 32, []),
-    ],
-)
-def test_rows_join_if_padding_costs_less_than_a_call(lengths: list[int], width: int, groups: list[list[int]]) -> None:
-    assert encoder_reading.groups_of(lengths, encoder_reading.CALL / width) == groups
+    ):
+        assert encoder_reading.groups_of(lengths, encoder_reading.CALL / width) == groups
+    # Batches without a token
+    for lengths in ((), (0, 0)):
+        network = random_network(ENCODERS["bert"])
+        inputs = batch(network.config, (*lengths,)) if any(lengths) else {"ids": torch.zeros(len(lengths), 4).long()}
+        inputs.setdefault("token_mask", torch.zeros(len(lengths), 4, dtype=torch.bool))
+        hidden = reader(network)(**inputs, project=False).hidden
+        assert hidden.shape == (len(lengths), 4, 32) and not hidden.any()
+    # oneDNN compiles a kernel for each: for 300 numbers of tokens 51, with a sixteenth of padding
+    assert len({len(with_round_number(torch.ones(tokens, 1))) for tokens in range(1, 301)}) == 16 + 16 + 16 + 3
+    for tokens in range(1, 2_000):
+        rounded = with_round_number(torch.ones(tokens, 1))
+        assert rounded[:tokens].eq(1).all() and rounded[tokens:].eq(0).all()
+        assert len(rounded) - tokens <= max(3, tokens // 16)
+    packed = FastReader(random_network(ENCODERS["bert"]))
+    seen, product = set[int](), packed.packed.layers[0].input
+    packed.packed.layers[0].input = lambda x: (seen.add(len(x)), product(x))[1]  # type: ignore[assignment,func-returns-value]
+    for tokens in range(1, 17):
+        assert packed(torch.randint(5, V, (1, tokens)), project=False).hidden.shape == (1, tokens, 32)
+    assert seen == {4, 8, 12, 16}
 
 
-@pytest.mark.parametrize("name", ENCODERS)
-def test_int8_reader_is_near_and_not_equal(name: str) -> None:
+def test_int8_reader_is_near_and_a_row_does_not_depend_on_the_others() -> None:
     """The distance of int8 from float32 is bounded: weights and activations of 8 bits have errors of about 1 %."""
-    network = random_network(ENCODERS[name])
-    inputs = batch(network.config)
-    real = inputs["token_mask"]
-    assert 1e-5 < distance(reader(network, "int8")(**inputs).hidden[real], network(**inputs).hidden[real]) < 0.06
+    for name in ENCODERS:
+        network = random_network(ENCODERS[name])
+        inputs = batch(network.config)
+        real = inputs["token_mask"]
+        assert 1e-5 < distance(reader(network, "int8")(**inputs).hidden[real], network(**inputs).hidden[real]) < 0.06
+    # Alone, in a batch and in another order a row has the same vectors, to rounding
+    for precision in (None, "int8"):
+        network = random_network(ENCODERS["bert"])
+        fast, inputs = reader(network, precision), batch(network.config)
+        together = fast(**inputs).hidden
+        backwards = fast(**{name: value.flip(0) for name, value in inputs.items()}).hidden.flip(0)
+        tolerance = 1e-5 if precision is None else 5e-3
+        for row, length in enumerate(LENGTHS):
+            if length:
+                alone = fast(**{name: value[row : row + 1, :length] for name, value in inputs.items()}).hidden
+                assert distance(alone[0], together[row, :length]) < tolerance
+                assert distance(backwards[row, :length], together[row, :length]) < tolerance
 
 
 @pytest.mark.skipif(best_precision("cpu") != "bfloat16", reason="slow without bfloat16 products")
@@ -139,46 +168,7 @@ def test_bfloat16_reader_is_as_near_as_the_encoder_in_bfloat16() -> None:
     assert ours < max(0.03, 2 * theirs)
 
 
-@pytest.mark.parametrize("precision", [None, "int8"])
-def test_a_row_does_not_depend_on_the_others(precision: Any) -> None:
-    """Alone, in a batch and in another order a row has the same vectors, to rounding."""
-    network = random_network(ENCODERS["bert"])
-    fast, inputs = reader(network, precision), batch(network.config)
-    together = fast(**inputs).hidden
-    backwards = fast(**{name: value.flip(0) for name, value in inputs.items()}).hidden.flip(0)
-    tolerance = 1e-5 if precision is None else 5e-3
-    for row, length in enumerate(LENGTHS):
-        if length:
-            alone = fast(**{name: value[row : row + 1, :length] for name, value in inputs.items()}).hidden
-            assert distance(alone[0], together[row, :length]) < tolerance
-            assert distance(backwards[row, :length], together[row, :length]) < tolerance
-
-
-@pytest.mark.parametrize("lengths", [(), (0, 0)])
-def test_batches_without_a_token(lengths: tuple[int, ...]) -> None:
-    network = random_network(ENCODERS["bert"])
-    inputs = batch(network.config, (*lengths,)) if any(lengths) else {"ids": torch.zeros(len(lengths), 4).long()}
-    inputs.setdefault("token_mask", torch.zeros(len(lengths), 4, dtype=torch.bool))
-    hidden = reader(network)(**inputs, project=False).hidden
-    assert hidden.shape == (len(lengths), 4, 32) and not hidden.any()
-
-
-def test_products_have_few_numbers_of_rows() -> None:
-    """oneDNN compiles a kernel for each: for 300 numbers of tokens 51, with a sixteenth of padding."""
-    assert len({len(with_round_number(torch.ones(tokens, 1))) for tokens in range(1, 301)}) == 16 + 16 + 16 + 3
-    for tokens in range(1, 2_000):
-        rounded = with_round_number(torch.ones(tokens, 1))
-        assert rounded[:tokens].eq(1).all() and rounded[tokens:].eq(0).all()
-        assert len(rounded) - tokens <= max(3, tokens // 16)
-    packed = FastReader(random_network(ENCODERS["bert"]))
-    seen, product = set[int](), packed.packed.layers[0].input
-    packed.packed.layers[0].input = lambda x: (seen.add(len(x)), product(x))[1]  # type: ignore[assignment,func-returns-value]
-    for tokens in range(1, 17):
-        assert packed(torch.randint(5, V, (1, tokens)), project=False).hidden.shape == (1, tokens, 32)
-    assert seen == {4, 8, 12, 16}
-
-
-def test_rows_of_int8_products_by_hand() -> None:
+def test_rows_of_int8_products_by_hand_and_without_vnni(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row is coded by its own range, and a row of equal values is exact to rounding."""
     torch.manual_seed(3)
     weight, bias = torch.randn(24, 40), torch.randn(24)
@@ -189,10 +179,7 @@ def test_rows_of_int8_products_by_hand() -> None:
     assert distance(RowInt8Linear(weight, None, activation="gelu")(x), torch.nn.functional.gelu(x @ weight.t())) < 0.02
     assert distance(RowInt8Linear(weight, bias).plus(x, expected), 2 * expected) < 0.02
     assert torch.equal(RowInt8Linear(weight, bias)(x[1:2]), out[1:2])
-
-
-def test_without_vnni_int8_products_leave_room_for_their_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums of two products of 8 bits saturate at 16 there: weights have 7 bits, or activations where PyTorch's do."""
+    # Without VNNI sums of two products of 8 bits saturate at 16: weights have 7 bits, or activations where PyTorch's do
     monkeypatch.setattr(int8_linear, "cpu_features", lambda: {"vnni": False, "amx": False})
     torch.manual_seed(3)
     weight, x = torch.randn(24, 40), torch.rand(5, 40)
@@ -202,7 +189,7 @@ def test_without_vnni_int8_products_leave_room_for_their_sums(monkeypatch: pytes
     assert int8_linear.Int8Linear(weight, None).narrow
 
 
-def test_observed_frozen_left_padded_and_positioned_reading_is_plain() -> None:
+def test_observed_frozen_left_padded_positioned_and_unsupported_reading_is_plain() -> None:
     network = random_network(ENCODERS["bert"])
     fast, inputs = reader(network, "int8"), batch(network.config)
     with observe(network) as observation:
@@ -214,10 +201,7 @@ def test_observed_frozen_left_padded_and_positioned_reading_is_plain() -> None:
     assert torch.equal(fast(**inputs, position_ids=positions).hidden, network(**inputs, position_ids=positions).hidden)
     with frozen(FrozenVectors(None)) as _:
         assert distance(fast(**inputs).hidden[0, :7], network(**inputs).hidden[0, :7]) < 1e-6
-
-
-def test_frozen_vectors_are_stored_by_ids_and_segments() -> None:
-    """Of equal ids in other segments each has its own vectors; padding has 0, and tokens at padding do not count."""
+    # Of equal ids in other segments each has its own vectors; padding has 0, and tokens at padding do not count
     ids = torch.tensor([[5, 6, 0], [5, 6, 0], [5, 6, 9]])
     real = torch.tensor([[True, True, False]] * 3)
     segments = torch.tensor([[0, 0, 0], [0, 1, 0], [0, 1, 1]])
@@ -226,10 +210,7 @@ def test_frozen_vectors_are_stored_by_ids_and_segments() -> None:
         found = vectors.hidden(lambda: hidden, ids, real, segments)
         assert torch.equal(found[:, :2], hidden[[0, 1, 1], :2]) and not found[:, 2].any()
     assert vectors.computed == 2
-
-
-def test_what_the_reader_does_not_support() -> None:
-    """Those networks read by their own forward pass, and int8 is refused by name."""
+    # Those networks read by their own forward pass, and int8 is refused by name
     recurrent = build_network(NetworkConfig(architecture="recurrent-lm", vocab_size=V, d_model=8, n_layers=1))
     sparse = build_network(NetworkConfig(**PLAIN, attention=AttentionConfig(sparse=SparseConfig(top_k=2))))
     adapted = build_network(ENCODERS["bert"])
@@ -241,8 +222,7 @@ def test_what_the_reader_does_not_support() -> None:
     parts = {"RecurrentLM": recurrent, "EncoderDecoder": writer, "sparse attention": sparse, "adapters": adapted}
     for part, network in parts.items():
         assert reader(network.eval()) is network
-        with pytest.raises(CapabilityError, match=f"int8 reading is for encoders on the CPU, not for .*{part}"):
-            reader(network, "int8")
+        fails(CapabilityError, f"int8 reading is for encoders on the CPU, not for .*{part}", reader, network, "int8")
 
 
 WORDS = tuple(f"palavra{number}" for number in range(24))
@@ -263,7 +243,7 @@ def sentences(count: int = 16) -> list[str]:
     return [" ".join(WORDS[word] for word in rng.integers(0, 24, 2 + 5 * rng.integers(0, 3))) for _ in range(count)]
 
 
-def test_models_read_fast_and_in_the_order_of_the_input() -> None:
+def test_models_read_fast_in_the_order_of_the_input_pack_changed_weights_fill_masks_and_classify_pairs() -> None:
     """`embed` by the reader equals `embed` by the network, text by text; int8 is near."""
     model, texts = model_of(), sentences()
     assert isinstance(model.reader(), FastReader) and model.reader() is model.reader()
@@ -276,10 +256,7 @@ def test_models_read_fast_and_in_the_order_of_the_input() -> None:
         np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
     error = np.linalg.norm(model_of("int8").embed(texts) - vectors, axis=1) / np.linalg.norm(vectors, axis=1)
     assert 1e-5 < error.max() < 0.06
-
-
-def test_changed_weights_are_packed_again() -> None:
-    """No stale result after a change of the weights in place, nor after `to`."""
+    # No stale result after a change of the weights in place, nor after `to`
     model = model_of()
     before = model.embed("palavra1 palavra2")
     with torch.no_grad():
@@ -289,27 +266,6 @@ def test_changed_weights_are_packed_again() -> None:
     np.testing.assert_allclose(Model(model.network, model.tokenizer, {}, None).embed("palavra1 palavra2"), after)
     assert model.to(precision="int8").reader() is not model.reader().network  # type: ignore[attr-defined]
     assert np.abs(model.embed("palavra1 palavra2") - after).max() < 0.1
-
-
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_pairs_are_classified_as_by_the_network(precision: str) -> None:
-    """Labels of pairs with segments are those of the plain pass, and probabilities near."""
-    head = HeadConfig(name="classification", kind="classification", labels=("sim", "não", "talvez"))
-    model = model_of(precision, heads=(head,), pooler=True)
-    model.config["pairs"] = True
-    pairs = list(zip(sentences(), reversed(sentences())))
-    labels = model.classify(pairs)
-    fast = model._made["reader"]
-    model._made["reader"] = model.network
-    expected = model.classify(pairs)
-    assert isinstance(fast, FastReader)
-    sure = [number for number, label in enumerate(expected) if label.probability > 0.4]
-    assert len(sure) > 5 and [labels[number].name for number in sure] == [expected[number].name for number in sure]
-    tolerance = 1e-5 if precision == "float32" else 0.05
-    assert max(abs(a.probability - b.probability) for a, b in zip(labels, expected)) < tolerance
-
-
-def test_masks_are_filled_in_int8() -> None:
     head = HeadConfig(name="vocabulary", kind="masked-language-model")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -317,3 +273,18 @@ def test_masks_are_filled_in_int8() -> None:
     text = f"palavra1 {plain.tokenizer.specials.roles['mask']} palavra3"  # type: ignore[union-attr]
     expected, candidates = plain.fill(text, top=3), near.fill(text, top=3)
     assert candidates[0].probability == pytest.approx(expected[0].probability, rel=0.3)
+    # Labels of pairs with segments are those of the plain pass, and probabilities near
+    for precision in ("float32", "int8"):
+        head = HeadConfig(name="classification", kind="classification", labels=("sim", "não", "talvez"))
+        model = model_of(precision, heads=(head,), pooler=True)
+        model.config["pairs"] = True
+        pairs = list(zip(sentences(), reversed(sentences())))
+        labels = model.classify(pairs)
+        fast = model._made["reader"]
+        model._made["reader"] = model.network
+        expected = model.classify(pairs)
+        assert isinstance(fast, FastReader)
+        sure = [number for number, label in enumerate(expected) if label.probability > 0.4]
+        assert len(sure) > 5 and [labels[number].name for number in sure] == [expected[number].name for number in sure]
+        tolerance = 1e-5 if precision == "float32" else 0.05
+        assert max(abs(a.probability - b.probability) for a, b in zip(labels, expected)) < tolerance

@@ -17,6 +17,7 @@ from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import EncoderDecoder
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
+from failing import fails
 
 SOURCE, TARGET = map(torch.tensor, ([[5, 6, 7, 8, 9, 4, 10], [9, 4, 3, 8, 0, 0, 0]], [[2, 5, 6, 9], [2, 8, 9, 4]]))
 REAL = SOURCE > 0
@@ -53,19 +54,36 @@ def logits(network: EncoderDecoder) -> Tensor:
     return found
 
 
-@pytest.mark.parametrize("ahead", [True, False])
-def test_a17_later_keys_of_a_source_have_a_span_or_none(ahead: bool) -> None:
+def test_a17_a19_what_is_seen_is_sparse_sums_to_one_and_ends_with_its_span() -> None:
     """`sparse.look_ahead`: spans of 2 with a ramp of 1 end before the third key; else later keys are not limited."""
-    network = make(SparseConfig(span=4, ramp=1, look_ahead=ahead))
-    with torch.no_grad(), observe(network) as seen:
-        logits(network)
-    weights = seen["encoder", 0][0]
-    assert not weights.tril(-3).any() and bool(weights.triu(3).any()) != ahead
-
-
-@pytest.mark.parametrize("name", DENSE)
-def test_a17_the_dense_limit_is_exact(name: str) -> None:
-    torch.testing.assert_close(logits(make(DENSE[name])), logits(make(None)), rtol=0, atol=1e-10)
+    for ahead in (True, False):
+        network = make(SparseConfig(span=4, ramp=1, look_ahead=ahead))
+        with torch.no_grad(), observe(network) as seen:
+            logits(network)
+        weights = seen["encoder", 0][0]
+        assert not weights.tril(-3).any() and bool(weights.triu(3).any()) != ahead
+    for name in DENSE:
+        torch.testing.assert_close(logits(make(DENSE[name])), logits(make(None)), rtol=0, atol=1e-10)
+    for sparse in (*SPARSE.values(), SparseConfig(blocks=1, block_size=2)):
+        network = make(sparse)
+        with observe(network) as seen:
+            logits(network)
+        weights = seen["encoder", 1]
+        sums = weights.sum(-1)[REAL[:, None].expand(-1, 2, -1)]  # a query that is padding may see nothing: 0
+        torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-5)
+        assert bool((weights[1, ..., 4:] == 0).all())  # source padding
+        kept = (weights[0] > 0).sum(-1)
+        assert int(kept.min()) < 7  # some links of the full sentence are gone
+        if sparse.top_k == 2 or sparse.blocks == 1:
+            assert int(kept.max()) <= 2
+    # Past 512 tokens the spans stand in the mask, so the strips reach only so far; the output is the same
+    network = make(SparseConfig(span=40, ramp=8), n_layers=1).float()
+    ids = torch.randint(4, 11, (1, 900), generator=torch.Generator().manual_seed(1))
+    (mask,) = network.encoder._masks(network.source_inputs.positions(network.embedding(ids)), None, None, None, None)
+    assert mask.reachable(400, 464) == (400 - 27, 464 + 27)  # a span of 20 and a ramp of 8, whose last step is 0
+    skipped = network.encode(ids)
+    dense = network.encode(ids, mask=torch.ones(1, 1, 900, 900, dtype=torch.bool))  # a tensor is left as it is
+    torch.testing.assert_close(skipped, dense, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("positions", [PositionConfig(), PositionConfig("shaw"), PositionConfig("rotary")], ids=str)
@@ -77,23 +95,6 @@ def test_a17_cached_decoding_equals_one_pass(name: str, positions: PositionConfi
         step = network(SOURCE, TARGET[:, t : t + 1], source_token_mask=REAL, state=state).logits
         torch.testing.assert_close(step[:, 0], whole[:, t], rtol=0, atol=1e-9)
     assert float((whole - logits(make(None, positions=positions))).abs().max()) > 1e-3  # it does something
-
-
-@pytest.mark.parametrize("sparse", [*SPARSE.values(), SparseConfig(blocks=1, block_size=2)], ids=str)
-def test_a17_what_is_seen_is_sparse_and_sums_to_one(sparse: SparseConfig) -> None:
-    network = make(sparse)
-    with observe(network) as seen:
-        logits(network)
-    weights = seen["encoder", 1]
-    sums = weights.sum(-1)[REAL[:, None].expand(-1, 2, -1)]  # a query that is padding may see nothing: 0
-    torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-5)
-    assert bool((weights[1, ..., 4:] == 0).all())  # source padding
-    kept = (weights[0] > 0).sum(-1)
-    assert int(kept.min()) < 7  # some links of the full sentence are gone
-    if sparse.top_k == 2:
-        assert int(kept.max()) <= 2
-    if sparse.blocks == 1:
-        assert int(kept.max()) <= 2
 
 
 def test_a17_what_is_learned_gets_a_gradient_and_the_cost_shrinks_spans() -> None:
@@ -112,9 +113,6 @@ def test_a17_what_is_learned_gets_a_gradient_and_the_cost_shrinks_spans() -> Non
         return float(torch.cat([8 * torch.sigmoid(p.detach()) for p in spans]).mean())
 
     assert trained(1.0) < 0.5 * trained(0.0)
-
-
-def test_a17_the_cost_is_counted_a_target() -> None:
     network, plain = make(SparseConfig(span=8, span_cost=0.25)), make(SparseConfig(span=8))
     ids = Ragged([[5, 6, 7]])
     (part,) = parallel(ids, ids, budget=64, seed=1, pad_id=0, start_id=2, eos_id=3).parts(0)
@@ -125,23 +123,16 @@ def test_a17_the_cost_is_counted_a_target() -> None:
     assert float(nll) == pytest.approx(float(without))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_settings_that_cannot_be_or_do_not_fit_the_network_are_refused() -> None:
+    for arguments, message in (
         ({"top_k": 0}, "`top_k` must be at least 1: got 0"),
         ({"alpha": 2.5}, r"`alpha` must lie in \[1, 2\]: got 2.5"),
         ({"learn_alpha": True}, "`learn_alpha` needs an `alpha` between 1 and 2 to begin at: got None"),
         ({"span_cost": -1.0}, "`span_cost` must not be negative: got -1.0"),
         ({"blocks": 2, "top_k": 3}, "`blocks` excludes `top_k`"),
         ({"layers": (-1,)}, r"`layers` must not be negative: got \(-1,\)"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        SparseConfig(**arguments)
-
-
-def test_settings_that_do_not_fit_the_network_are_refused() -> None:
+    ):
+        fails(RecipeError, message, SparseConfig, **arguments)
     with pytest.raises(RecipeError, match=r"`attention.sparse.layers` count from 0 to 1: got \(2,\)"):
         NetworkConfig(n_layers=2, attention=AttentionConfig(sparse=SparseConfig(top_k=1, layers=(2,))))
     message = r"`attention\.sparse\.blocks` adds nothing to scores and drops no weights: got t5 positions"
@@ -149,14 +140,3 @@ def test_settings_that_do_not_fit_the_network_are_refused() -> None:
         NetworkConfig(positions=PositionConfig("t5"), attention=AttentionConfig(sparse=SparseConfig(blocks=2)))
     with pytest.raises(RecipeError, match=r"got `attention\.dropout` 0\.1"):
         NetworkConfig(attention=AttentionConfig(dropout=0.1, sparse=SparseConfig(blocks=2)))
-
-
-def test_a19_learned_spans_let_a_long_text_skip_what_no_head_sees() -> None:
-    """Past 512 tokens the spans stand in the mask, so the strips reach only so far; the output is the same."""
-    network = make(SparseConfig(span=40, ramp=8), n_layers=1).float()
-    ids = torch.randint(4, 11, (1, 900), generator=torch.Generator().manual_seed(1))
-    (mask,) = network.encoder._masks(network.source_inputs.positions(network.embedding(ids)), None, None, None, None)
-    assert mask.reachable(400, 464) == (400 - 27, 464 + 27)  # a span of 20 and a ramp of 8, whose last step is 0
-    skipped = network.encode(ids)
-    dense = network.encode(ids, mask=torch.ones(1, 1, 900, 900, dtype=torch.bool))  # a tensor is left as it is
-    torch.testing.assert_close(skipped, dense, rtol=0, atol=1e-5)

@@ -50,19 +50,40 @@ def test_h12_cached_equals_uncached_however_the_target_is_cut(cuts: list[int], n
     torch.testing.assert_close(torch.cat(parts, 1), uncached(network, SOURCE, real, TARGET), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("padded", [False, True])
-def test_h12_the_step_function_equals_uncached(padded: bool) -> None:
-    network, real = make(), REAL if padded else None
+def test_a9_h12_the_step_function_equals_uncached_and_selecting_leaves_the_old_state() -> None:
+    for padded in (False, True):
+        network, real = make(), REAL if padded else None
+        step_function = PlainStepFunction(network)
+        for role in ("start_id", "eos_id", "pad_id"):
+            assert getattr(step_function, role) == getattr(CONFIG, role)
+        expected = uncached(network, SOURCE, real, TARGET)
+        state = step_function.begin(SOURCE, real)
+        out, state = step_function.step(TARGET[:, :3], state)  # a prefix
+        torch.testing.assert_close(out.double(), expected[:, 2], rtol=0, atol=1e-12)
+        for t in range(3, 6):
+            out, state = step_function.step(TARGET[:, t], state)
+            torch.testing.assert_close(out.double(), expected[:, t], rtol=0, atol=1e-12)
+    network = make()
     step_function = PlainStepFunction(network)
-    for role in ("start_id", "eos_id", "pad_id"):
-        assert getattr(step_function, role) == getattr(CONFIG, role)
-    expected = uncached(network, SOURCE, real, TARGET)
-    state = step_function.begin(SOURCE, real)
-    out, state = step_function.step(TARGET[:, :3], state)  # a prefix
-    torch.testing.assert_close(out.double(), expected[:, 2], rtol=0, atol=1e-12)
-    for t in range(3, 6):
-        out, state = step_function.step(TARGET[:, t], state)
-        torch.testing.assert_close(out.double(), expected[:, t], rtol=0, atol=1e-12)
+    state = step_function.begin(SOURCE, REAL)
+    _, state = step_function.step(TARGET[:, 0], state)
+    chosen = state.select(torch.tensor([2, 2]))
+    before = [block.self_attention.keys.clone() for block in state.stack.blocks]
+    step_function.step(torch.tensor([4, 5]), chosen)
+    assert chosen.stack.length == 2 and state.stack.length == 1
+    assert all(torch.equal(block.self_attention.keys, keys) for block, keys in zip(state.stack.blocks, before))
+    step_function = PlainStepFunction(network)
+    state = step_function.begin(SOURCE, REAL)
+    before = [block.cross_attention for block in state.stack.blocks]
+    for t in range(3):
+        _, state = step_function.step(TARGET[:, t], state)
+        assert all(block.cross_attention is kept for block, kept in zip(state.stack.blocks, before))
+    assert state.stack.blocks[0].self_attention.keys.shape == (3, 2, 3, 4)
+    # What a search adds up has the network's precision, at least float32
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        step_function = PlainStepFunction(make().to(dtype))
+        out, _ = step_function.step(TARGET[:, 0], step_function.begin(SOURCE, REAL))
+        assert out.dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)
 
 
 @settings(max_examples=20)
@@ -85,18 +106,6 @@ def test_h12_rows_may_leave_repeat_and_change_places(rows: list[list[int]], padd
         history = torch.cat([history, new[:, None]], dim=1)
 
 
-def test_selecting_leaves_the_old_state_as_it_was() -> None:
-    network = make()
-    step_function = PlainStepFunction(network)
-    state = step_function.begin(SOURCE, REAL)
-    _, state = step_function.step(TARGET[:, 0], state)
-    chosen = state.select(torch.tensor([2, 2]))
-    before = [block.self_attention.keys.clone() for block in state.stack.blocks]
-    step_function.step(torch.tensor([4, 5]), chosen)
-    assert chosen.stack.length == 2 and state.stack.length == 1
-    assert all(torch.equal(block.self_attention.keys, keys) for block, keys in zip(state.stack.blocks, before))
-
-
 def test_a_step_without_new_tokens_gives_nothing() -> None:
     network = build_network(replace(CONFIG, positions=PositionConfig(real_only=True)))
     state, real = network.begin(), TARGET > 0
@@ -104,42 +113,22 @@ def test_a_step_without_new_tokens_gives_nothing() -> None:
     assert network(None, TARGET[:, :0], target_token_mask=real, state=state).hidden.shape == (3, 0, 8)
 
 
-def test_a9_keys_and_values_of_the_source_are_made_once() -> None:
-    network = make()
-    step_function = PlainStepFunction(network)
-    state = step_function.begin(SOURCE, REAL)
-    before = [block.cross_attention for block in state.stack.blocks]
-    for t in range(3):
-        _, state = step_function.step(TARGET[:, t], state)
-        assert all(block.cross_attention is kept for block, kept in zip(state.stack.blocks, before))
-    assert state.stack.blocks[0].self_attention.keys.shape == (3, 2, 3, 4)
-
-
-@pytest.mark.parametrize("mask", [causal(), window(2, 0), prefix(1), causal() & window(1, 1)], ids=repr)
-def test_any_mask_that_does_not_look_ahead_may_be_cached(mask: Mask) -> None:
-    network = make()
-    whole = network(SOURCE, TARGET, mask=mask, source_token_mask=REAL).logits
-    state = network.begin()
-    for t in range(6):
-        step = network(SOURCE if t == 0 else None, TARGET[:, t : t + 1], mask=mask, source_token_mask=REAL, state=state)
-        torch.testing.assert_close(step.logits[:, 0], whole[:, t], rtol=0, atol=1e-12)
+def test_any_mask_that_does_not_look_ahead_may_be_cached_and_no_other() -> None:
+    for mask in (causal(), window(2, 0), prefix(1), causal() & window(1, 1)):
+        network = make()
+        whole = network(SOURCE, TARGET, mask=mask, source_token_mask=REAL).logits
+        state = network.begin()
+        for t in range(6):
+            step = network(
+                SOURCE if t == 0 else None, TARGET[:, t : t + 1], mask=mask, source_token_mask=REAL, state=state
+            )
+            torch.testing.assert_close(step.logits[:, 0], whole[:, t], rtol=0, atol=1e-12)
+    # A matrix without being printed
+    for mask in (*LOOKING, torch.ones(6, 6).tril().bool()):
+        network, said = make(), "Mask" if isinstance(mask, Mask) else r"a matrix of shape \(6, 6\) with a decode state"
+        with pytest.raises(CapabilityError, match=f"a mask that looks ahead cannot be cached: got {said}"):
+            network(SOURCE, TARGET, mask=mask, state=network.begin())
+        network(SOURCE, TARGET, mask=mask)  # without a state it is a mask like any other
 
 
 LOOKING = [bidirectional(), lookahead(1), prefix(2), padding(torch.tensor([6, 6, 6]))]
-
-
-@pytest.mark.parametrize("mask", [*LOOKING, torch.ones(6, 6).tril().bool()], ids=repr)
-def test_a_mask_that_looks_ahead_is_refused_with_a_state(mask: Mask | Tensor) -> None:
-    """A matrix without being printed."""
-    network, said = make(), "Mask" if isinstance(mask, Mask) else r"a matrix of shape \(6, 6\) with a decode state"
-    with pytest.raises(CapabilityError, match=f"a mask that looks ahead cannot be cached: got {said}"):
-        network(SOURCE, TARGET, mask=mask, state=network.begin())
-    network(SOURCE, TARGET, mask=mask)  # without a state it is a mask like any other
-
-
-def test_float64_logits_stay_float64_and_bfloat16_become_float32() -> None:
-    """What a search adds up has the network's precision, at least float32."""
-    for dtype in (torch.float64, torch.float32, torch.bfloat16):
-        step_function = PlainStepFunction(make().to(dtype))
-        out, _ = step_function.step(TARGET[:, 0], step_function.begin(SOURCE, REAL))
-        assert out.dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)

@@ -141,9 +141,8 @@ def test_a_new_recipe_says_what_the_file_holds(name: str) -> None:
     assert tokenizer_of_columns(loaded.recipe, loaded.folder, train.texts, lambda line: None).notes == ()
 
 
-@pytest.mark.parametrize(
-    ("files", "said"),
-    [
+def test_what_a_file_leaves_open_is_listed() -> None:
+    for files, said in (
         ({"a.csv": _table("avaliação|classe|nota", *_REVIEW_ROWS)}, "'classe' .* the label, 'nota' .* the score"),
         ({"a.tsv": _table("x|y|label", *(f"{row}|{len(row)}" for row in _SENTENCES), sign="\t")}, "column is `text`"),
         ({"a.csv": ""}, "a.csv: (holds no|is empty)"),
@@ -153,50 +152,41 @@ def test_a_new_recipe_says_what_the_file_holds(name: str) -> None:
         ({"a.csv": "id,data\n1,2024-01-02\n2,2024-01-03\n"}, r"no column of texts; its columns are 'id' \(says"),
         ({"a.txt": "um gato\n", "b.txt": "a cat\nanother\n"}, "has 1 lines and"),
         ({"a.tmx": "x"}, "not XML"),
-        ({"a.csv": _table("a,b;c;d", "O filme é bom, e longo, nº {}|Positivo")},
-         "a.csv:2: 3 columns.* comma shows 2 .* line 1 and 3 .* line 2, a semicolon shows 3 .* line 1 and 2 "),
+        (
+            {"a.csv": _table("a,b;c;d", "O filme é bom, e longo, nº {}|Positivo")},
+            "a.csv:2: 3 columns.* comma shows 2 .* line 1 and 3 .* line 2, a semicolon shows 3 .* line 1 and 2 ",
+        ),
         ({"a.csv": _table("id,b;c;d", "{}, bom, e longo|Positivo")}, "a.csv:2: 3 columns, and line 1 has 2; 12 of 13"),
         ({"a.csv": _table("texto", "Bom, e longo; nº {}")}, "a.csv:2: 2 columns, and line 1 has 1; 12 of 13 records"),
         ({"a.csv": _table("texto|rótulo", '"Um "gato" {}"|sim')}, "a.csv:2: .*; 12 of 13 records are bad"),
         ({"a.csv": "Texto;Rótulo\n"}, "a.csv: holds one line alone, .*Texto.* and no record below it"),
         ({"a.jsonl": _lines({"text": "um gato {}", "label": "a"}, {"text": 1, "label": []})}, "a.jsonl:2: .* are bad"),
-    ],
-)  # fmt: skip
-def test_what_a_file_leaves_open_is_listed(files: dict[str, str], said: str) -> None:
-    for name, content in files.items():
-        Path(name).write_text(content, encoding="utf-8")
-    error = refused("recipes", "new", *files, "--out", "r.yaml")
-    assert re.search(said, str(error)) and not Path("r.yaml").exists()
+    ):
+        for name, content in files.items():
+            Path(name).write_text(content, encoding="utf-8")
+        error = refused("recipes", "new", *files, "--out", "r.yaml")
+        assert re.search(said, str(error)) and not Path("r.yaml").exists()
 
 
-def test_a_few_bad_records_alone_are_left_out() -> None:
+def test_a_few_bad_records_are_left_out_labels_named_and_too_few_not_held_out() -> None:
     rows = _table("texto|rótulo", *("Um gato {}|sim", "Um cão {}|não") * 5, sign=",")
     Path("a.csv").write_text(f"{rows}\nUm gato,e outro,sim\n", encoding="utf-8")
     assert "skip_bad: true  " in run("recipes", "new", "a.csv").stdout
-
-
-def test_labels_that_differ_by_case_are_named() -> None:
     rows = ("Um gato {}|sim", "Um cão {}|não", "Um rato {}|Sim")
     Path("a.csv").write_text(_table("texto|rótulo", *rows), encoding="utf-8")
     with pytest.warns(AtentoWarning, match="'Sim' and 'sim' are two labels here"):
         assert run("recipes", "new", "a.csv").exit_code == 0
-
-
-def test_too_few_records_are_not_held_out() -> None:
     Path("a.csv").write_text("text,label\num gato,sim\num gato,sim\num cão,não\num cão,não\n", encoding="utf-8")
     assert run("recipes", "new", "a.csv", "--task", "classification", "--out", "r.yaml").exit_code == 0
     assert load_recipe(Path("r.yaml")).recipe.data.held_out == 0
 
 
-def test_on_a_terminal_a_new_recipe_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_a_new_recipe_asks_and_its_paths_begin_at_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.csv").write_text(_table("avaliação|classe|nota", *_REVIEW_ROWS), encoding="utf-8")
     monkeypatch.setattr("atento_cli.commands.recipes._asks", lambda: True)
     done = run("recipes", "new", "a.csv", stdin="7\n2\n")
     assert done.exit_code == 0 and "task: regression" in done.stdout
     assert "which task? 1 classification; 2 regression" in done.stderr
-
-
-def test_paths_of_a_new_recipe_begin_at_its_folder() -> None:
     for name, text in (("a.en", "a cat\n"), ("a.pt", "um gato\n")):
         Path(name).write_text(text * 12, encoding="utf-8")
     Path("recipes").mkdir()

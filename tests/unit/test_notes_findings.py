@@ -15,12 +15,9 @@ from atento_lab.notes.drawing import arrow, colour, heat, labelled, links, shade
 from atento_lab.notes.finding import AtLeast, AtMost, agrees, compare, grid, one_line, plain
 from atento_lab.notes.table import ROWS, run
 
-FIGURES = ["J1", "J2", "J4"]
 
-
-@pytest.mark.parametrize(
-    ("value", "expected", "within", "right"),
-    [
+def test_what_agrees_values_for_json_for_people_as_text_and_parts_of_a_drawing() -> None:
+    for value, expected, within, right in (
         (1.0, 1.0 + 1e-7, 1e-6, True),
         (1.0, 1.0 + 1e-5, 1e-6, False),
         (1.0e-77, 1.1e-77, 1e-6, False),
@@ -44,76 +41,18 @@ FIGURES = ["J1", "J2", "J4"]
         ({"a": [0.1]}, {"a": [AtMost(0.2)]}, 0.0, True),
         ("a", "b", 0.0, False),
         (None, None, 0.0, True),
-    ],
-)
-def test_agrees(value, expected, within, right):
-    assert agrees(value, expected, within) is right
-    assert compare(value, expected, within=within).passed is right
-
-
-def test_values_for_json_and_for_people():
+    ):
+        assert agrees(value, expected, within) is right and compare(value, expected, within=within).passed is right
     value = {"a": torch.tensor([1.5, float("-inf")]), "b": AtMost(1e-5), "c": {"d": (True, None)}}
     assert plain(value) == {"a": [1.5, "-inf"], "b": "at most 1e-05", "c": {"d": [True, None]}}
     assert one_line(plain(value)) == "a: [1.5 -inf]; b: at most 1e-05; c: (d: [yes -])"
     assert one_line(["two words", "one"]) == "['two words' one]"
     assert grid([[1.0, 0.25], [-3.0, float("-inf")]]) == "    1 0.250\n   -3  -inf"
-
-
-# Drawings ------------------------------------------------------------------------------------------------------------
-
-
-def elements(svg):
-    """Every element of a drawing, without the namespace."""
-    return [(one.tag.rpartition("}")[2], one) for one in ElementTree.fromstring(svg).iter()]
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_figures_stand_alone_j1_j2_j4(name):
-    """Well-formed, nothing that acts or is fetched, all of it inside the picture; the JSON record leaves it out."""
-    result = next(run([ROWS[name]]))
-    found = elements(result.finding.figure)
-    assert found[0][0] == "svg" and {tag for tag, _ in found} <= {"svg", "title", "rect", "text", "g", "line", "path"}
-    assert not re.search(r"href|url\(|@import|<!|on[a-z]+=", result.finding.figure)
-    width, height = (float(found[0][1].get(side)) for side in ("width", "height"))
-    for group in ElementTree.fromstring(result.finding.figure).findall("{*}g"):
-        left, top = map(float, re.findall(r"[\d.]+", group.get("transform")))
-        for rect in group.findall("{*}rect"):
-            x, y, w, h = (float(rect.get(side)) for side in ("x", "y", "width", "height"))
-            assert left + x + w <= width and top + y + h <= height
-    assert "figure" not in result.record() and result.record()["drawing"]
-
-
-def test_j1_draws_the_weights_as_they_are():
-    """A line for each of 16 pairs, the strongest the thickest, as the text's matrix says."""
-    finding = next(run([ROWS["J1"]])).finding
-    rows = [line.split()[1:] for line in finding.drawing.splitlines()[2:6]]
-    lines = [one for tag, one in elements(finding.figure) if tag == "line"]
-    thick = [float(one.get("stroke-width")) for one in lines]
-    weights = [float(cell) for row in rows for cell in row]
-    assert len(lines) == 16 and thick.index(max(thick)) == weights.index(max(weights))
-    assert thick == pytest.approx([0.6 + 5 * weight for weight in weights], abs=0.04)
-
-
-def test_j2_masks_the_future():
-    """-inf above the diagonal in the text, as many signs in the drawing; y_3 reads three inputs."""
-    finding = next(run([ROWS["J2"]])).finding
-    rows = [line.split()[1:] for line in finding.drawing.splitlines()[1:5]]
-    assert [[cell == "-inf" for cell in row] for row in rows] == [[j > i for j in range(4)] for i in range(4)]
-    assert finding.figure.count("−∞") == 6
-    titles = [one.find("{*}title").text for tag, one in elements(finding.figure) if tag == "line"]
-    assert [title.split(":")[0] for title in titles] == [f"y_3 reads {x}" for x in ("x_1 o", "x_2 gato", "x_3 pulou")]
-
-
-def test_j4_tells_distances():
-    lines = next(run([ROWS["J4"]])).finding.drawing.splitlines()
-    start = lines.index("absolute: the position of each token; relative: the distance of each key") + 2
-    told = [[int(cell) for cell in line.split()[1:]] for line in lines[start : start + 4]]
-    assert told == [[i, *(j - i for j in range(4))] for i in range(4)]
-    assert lines[lines.index("position 1, width 8") + 1].split()[1:5] == ["0.8415", "0.5403", "0.0998", "0.9950"]
-
-
-def test_parts_of_a_drawing():
-    """Names are escaped, negative numbers brown, what is masked grey; text maps need no colour."""
+    assert labelled([[1.0, -0.001], [2.5, float("-inf")]], ["a", "bcd"], ["x", "y"]) == "\n".join(
+        ["       x    y", "a   1.00 0.00", "bcd 2.50 -inf"]
+    )
+    assert shaded([[-1.0, 0.0, 1.0], [0.99, -0.5, 0.3]]) == "··▒▒██\n██░░▓▓"
+    # Names are escaped, negative numbers brown, what is masked grey; text maps need no colour
     panel = heat([[1.0, -1.0], [float("-inf"), -0.001]], "a <b>", ["<x>", "y"], ["&", "z"])
     text = "".join(panel.parts)
     assert "<b>" not in text and "&lt;x&gt;" in text and "&amp;" in text
@@ -132,11 +71,56 @@ def test_parts_of_a_drawing():
     assert picture.count("<g ") == 4
 
 
-def test_the_same_as_text():
-    assert labelled([[1.0, -0.001], [2.5, float("-inf")]], ["a", "bcd"], ["x", "y"]) == "\n".join(
-        ["       x    y", "a   1.00 0.00", "bcd 2.50 -inf"]
-    )
-    assert shaded([[-1.0, 0.0, 1.0], [0.99, -0.5, 0.3]]) == "··▒▒██\n██░░▓▓"
+# Drawings ------------------------------------------------------------------------------------------------------------
+
+
+def elements(svg):
+    """Every element of a drawing, without the namespace."""
+    return [(one.tag.rpartition("}")[2], one) for one in ElementTree.fromstring(svg).iter()]
+
+
+def test_j1_j2_j4_figures_stand_alone_and_draw_weights_masks_and_distances() -> None:
+    """Well-formed, nothing that acts or is fetched, all of it inside the picture; the JSON record leaves it out."""
+    for name in ["J1", "J2", "J4"]:
+        result = next(run([ROWS[name]]))
+        found = elements(result.finding.figure)
+        assert found[0][0] == "svg" and {tag for tag, _ in found} <= {
+            "svg",
+            "title",
+            "rect",
+            "text",
+            "g",
+            "line",
+            "path",
+        }
+        assert not re.search(r"href|url\(|@import|<!|on[a-z]+=", result.finding.figure)
+        width, height = (float(found[0][1].get(side)) for side in ("width", "height"))
+        for group in ElementTree.fromstring(result.finding.figure).findall("{*}g"):
+            left, top = map(float, re.findall(r"[\d.]+", group.get("transform")))
+            for rect in group.findall("{*}rect"):
+                x, y, w, h = (float(rect.get(side)) for side in ("x", "y", "width", "height"))
+                assert left + x + w <= width and top + y + h <= height
+        assert "figure" not in result.record() and result.record()["drawing"]
+    # A line for each of 16 pairs, the strongest the thickest, as the text's matrix says
+    finding = next(run([ROWS["J1"]])).finding
+    rows = [line.split()[1:] for line in finding.drawing.splitlines()[2:6]]
+    lines = [one for tag, one in elements(finding.figure) if tag == "line"]
+    thick = [float(one.get("stroke-width")) for one in lines]
+    weights = [float(cell) for row in rows for cell in row]
+    assert len(lines) == 16 and thick.index(max(thick)) == weights.index(max(weights))
+    assert thick == pytest.approx([0.6 + 5 * weight for weight in weights], abs=0.04)
+    # -inf above the diagonal in the text, as many signs in the drawing; y_3 reads three inputs
+    finding = next(run([ROWS["J2"]])).finding
+    rows = [line.split()[1:] for line in finding.drawing.splitlines()[1:5]]
+    assert [[cell == "-inf" for cell in row] for row in rows] == [[j > i for j in range(4)] for i in range(4)]
+    assert finding.figure.count("−∞") == 6
+    titles = [one.find("{*}title").text for tag, one in elements(finding.figure) if tag == "line"]
+    assert [title.split(":")[0] for title in titles] == [f"y_3 reads {x}" for x in ("x_1 o", "x_2 gato", "x_3 pulou")]
+    lines = next(run([ROWS["J4"]])).finding.drawing.splitlines()
+    start = lines.index("absolute: the position of each token; relative: the distance of each key") + 2
+    told = [[int(cell) for cell in line.split()[1:]] for line in lines[start : start + 4]]
+    assert told == [[i, *(j - i for j in range(4))] for i in range(4)]
+    assert lines[lines.index("position 1, width 8") + 1].split()[1:5] == ["0.8415", "0.5403", "0.0998", "0.9950"]
 
 
 # Figures as files ----------------------------------------------------------------------------------------------------
@@ -155,7 +139,7 @@ def notes(app, *arguments):
     return CliRunner().invoke(app, ["notes", *map(str, arguments)])
 
 
-def test_out_writes_the_figures_of_the_rows_that_have_one(app, tmp_path):
+def test_out_writes_the_figures_of_the_rows_that_have_one(app, tmp_path) -> None:
     folder = tmp_path / "new" / "figures"
     result = notes(app, "J1", "A7", "J4", "--out", folder, "--json")
     assert result.exit_code == 0 and len(result.stdout.splitlines()) == 3
@@ -163,11 +147,8 @@ def test_out_writes_the_figures_of_the_rows_that_have_one(app, tmp_path):
     assert result.stderr.startswith(f"wrote {folder / 'J1.svg'}, {folder / 'J4.svg'}\n")
     for path in folder.iterdir():
         assert elements(path.read_text(encoding="utf-8"))[0][0] == "svg"
-
-
-def test_out_without_a_figure_is_said_and_one_that_cannot_be_a_folder_ends_before_any_row(app, tmp_path):
-    result = notes(app, "A7", "--out", tmp_path)
-    assert result.exit_code == 0 and not list(tmp_path.iterdir())
+    result = notes(app, "A7", "--out", tmp_path / "none")
+    assert result.exit_code == 0 and not list((tmp_path / "none").iterdir())
     assert result.stderr.startswith("--out: none of these rows has a figure\n")
     (tmp_path / "file").write_text("", encoding="utf-8")
     result = notes(app, "J1", "--out", tmp_path / "file")

@@ -13,9 +13,10 @@ from atento.attention.positions import T5Bias
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.base.errors import UsageError
 from atento.notes import PositionalEncoding, RelativePositionalEncoding
+from failing import fails
 
 
-def test_positional_encoding_adds_the_formula_k3():
+def test_positional_encoding_adds_the_formula_and_the_relative_one_by_steps_and_by_gradient_k3() -> None:
     """Batch first, sequence first, one sequence, odd width."""
     d_model, length = 7, 9
     table = [
@@ -30,16 +31,33 @@ def test_positional_encoding_adds_the_formula_k3():
     torch.testing.assert_close(sequence_first(x.transpose(0, 1)), (x + right).transpose(0, 1))
     torch.testing.assert_close(sequence_first(x[0]), x[0] + right)
     assert not list(PositionalEncoding(d_model).parameters())
-
-
-def test_positional_encoding_messages():
     for most, shape, said in (
         (4, (2, 5, 8), "a sequence must not be longer than `max_len` 4: got 5 positions"),
         (5000, (2, 5, 6), r"`x` must be \(B,L,D\) or \(L,D\) with D = `d_model` 8: got \(2, 5, 6\)"),
         (5000, (8,), r"got \(8,\)"),
     ):
-        with pytest.raises(UsageError, match=said):
-            PositionalEncoding(8, max_len=most)(torch.zeros(shape))
+        fails(UsageError, said, PositionalEncoding(8, max_len=most), torch.zeros(shape))
+    # The last queries alone read what they read in the whole; every distance of the text is learned, no other
+    module = RelativePositionalEncoding(6, max_len=8).double()
+    q, k, v = (torch.randn(2, 1, 5, 6, dtype=torch.float64) for _ in range(3))
+    whole = module(q, k, v, 5, mask=causal())
+    torch.testing.assert_close(module(q[..., 3:, :], k, v, 5, mask=causal()), whole[..., 3:, :])
+    torch.testing.assert_close(module(q, k, v), module(q, k, v, 5))
+    module(q, k, v, 5).square().sum().backward()
+    learned = module.rel_embeddings.grad.abs().sum(dim=1) > 0
+    assert learned.tolist() == [abs(distance) < 5 for distance in range(-7, 8)]
+    module, x = RelativePositionalEncoding(8, max_len=4, n_heads=2), torch.zeros(1, 2, 3, 4)
+    fails(UsageError, "`n_heads` must divide `d_model`: got 3 and 8", RelativePositionalEncoding, 8, n_heads=3)
+    with pytest.raises(UsageError, match=r"`max_len` must be at least 1 and `max_distance` not .*: got 0 and None"):
+        RelativePositionalEncoding(8, 0)
+    with pytest.raises(UsageError, match="must not be longer than `max_len` 4: got 5 positions; `max_distance` would"):
+        module(*[torch.zeros(5, 4)] * 3, 5)
+    assert RelativePositionalEncoding(4, 4, max_distance=2)(*[torch.zeros(5, 4)] * 3, 5).shape == (5, 4)
+    fails(UsageError, "`seq_len` must be the number of keys, 3: got 4", module, x, x, x, 4)
+    with pytest.raises(UsageError, match=r"with K = `d_model` / `n_heads` = 4: got \(1, 2, 3, 8\), \(1, 2, 3, 4\)"):
+        module(torch.zeros(1, 2, 3, 8), x, x, 3)
+    with pytest.raises(UsageError, match=r"got \(1, 2, 3, 4\), \(1, 2, 3, 4\) and \(1, 2, 3, 7\)"):
+        module(x, x, torch.zeros(1, 2, 3, 7), 3)
 
 
 def shaw_written_out(module, q, k, v, limit, sees=None):
@@ -76,35 +94,15 @@ def test_relative_positional_encoding_at_any_length_and_limit_b6(length, limit, 
     assert len(module.rel_embeddings) == (17 if limit is None else 2 * limit + 1)
 
 
-def test_spec_error_57_the_einsum_of_the_notes_cannot_run():
+def test_spec_errors_57_to_60() -> None:
     """One letter fewer than the vectors have dimensions; with the missing one it is part of our score."""
     module, q = RelativePositionalEncoding(6, max_len=5), torch.randn(1, 1, 4, 6)
     vectors = module.rel_embeddings[torch.arange(4) - torch.arange(4)[:, None] + 4]  # of every pair, (4,4,6)
-    with pytest.raises(RuntimeError, match="number of subscripts"):
-        torch.einsum("bhid,jd->bhij", q, vectors)
+    fails(RuntimeError, "number of subscripts", torch.einsum, "bhid,jd->bhij", q, vectors)
     zeros = torch.zeros(1, 1, 4, 4)
     found = module.relative.scores(q, q, QueryKeyPositions.arange(4, 4), 1.0)
     torch.testing.assert_close(zeros + found, torch.einsum("bhid,ijd->bhij", q, vectors))
-
-
-@pytest.mark.parametrize("distance", [-3, -1, 0, 2, 3])
-def test_spec_error_58_a_distance_keeps_its_vector_at_every_length(distance):
-    """A query that may see one key reads its value and the vector of their distance: the same row at 4, 6 and 12."""
-    module = RelativePositionalEncoding(5, max_len=12).double()
-    shifted_by_length = []
-    for length in (4, 6, 12):
-        q, k, v = (torch.randn(length, 5, dtype=torch.float64) for _ in range(3))
-        only = torch.arange(length) - torch.arange(length)[:, None] == distance
-        read = module(q, k, v, length, mask=only)
-        for query in range(max(0, -distance), min(length, length - distance)):
-            vector = read[query] - v[query + distance]
-            torch.testing.assert_close(vector, module.relative.value_table[11 + distance])
-        shifted_by_length.append(distance + length - 1)  # the notes' row
-    assert len(set(shifted_by_length)) == 3
-
-
-def test_spec_error_59_what_the_listing_leaves_out_matters():
-    """Mended in the einsum alone it is another function; without √K the weights are sharper."""
+    # Mended in the einsum alone it is another function; without √K the weights are sharper
     torch.manual_seed(5)
     module = RelativePositionalEncoding(16, max_len=6)
     q, k, v = (torch.randn(1, 1, 6, 16) for _ in range(3))
@@ -117,10 +115,7 @@ def test_spec_error_59_what_the_listing_leaves_out_matters():
     torch.testing.assert_close(keys_only(q, k, v, 6), scaled @ v)
     assert not torch.allclose(module(q, k, v, 6), scaled @ v, atol=0.1)
     assert not torch.allclose(keys_only(q, k, v, 6), unscaled @ v, atol=0.1)
-
-
-def test_spec_error_60_t5_adds_its_bias_after_the_scaling():
-    """softmax(QKᵀ + b) in T5, which does not scale at all; never softmax((QKᵀ + b) / √K)."""
+    # softmax(QKᵀ + b) in T5, which does not scale at all; never softmax((QKᵀ + b) / √K)
     q, k, v = (torch.randn(1, 2, 5, 9, dtype=torch.float64) for _ in range(3))
     t5 = T5Bias(2).double()
     bias = torch.stack([torch.stack([t5.at(torch.tensor(j - i)) for j in range(5)]) for i in range(5)])  # (5,5,H)
@@ -131,32 +126,16 @@ def test_spec_error_60_t5_adds_its_bias_after_the_scaling():
     scaled = attend(q, k, v, relative=relative)
     torch.testing.assert_close(scaled, torch.softmax(scores / 3 + bias, -1) @ v)
     assert not torch.allclose(scaled, torch.softmax((scores + bias) / 3, -1) @ v, atol=1e-3)
-
-
-def test_relative_positional_encoding_by_steps_and_by_gradient():
-    """The last queries alone read what they read in the whole; every distance of the text is learned, no other."""
-    module = RelativePositionalEncoding(6, max_len=8).double()
-    q, k, v = (torch.randn(2, 1, 5, 6, dtype=torch.float64) for _ in range(3))
-    whole = module(q, k, v, 5, mask=causal())
-    torch.testing.assert_close(module(q[..., 3:, :], k, v, 5, mask=causal()), whole[..., 3:, :])
-    torch.testing.assert_close(module(q, k, v), module(q, k, v, 5))
-    module(q, k, v, 5).square().sum().backward()
-    learned = module.rel_embeddings.grad.abs().sum(dim=1) > 0
-    assert learned.tolist() == [abs(distance) < 5 for distance in range(-7, 8)]
-
-
-def test_relative_positional_encoding_messages():
-    module, x = RelativePositionalEncoding(8, max_len=4, n_heads=2), torch.zeros(1, 2, 3, 4)
-    with pytest.raises(UsageError, match="`n_heads` must divide `d_model`: got 3 and 8"):
-        RelativePositionalEncoding(8, n_heads=3)
-    with pytest.raises(UsageError, match=r"`max_len` must be at least 1 and `max_distance` not .*: got 0 and None"):
-        RelativePositionalEncoding(8, 0)
-    with pytest.raises(UsageError, match="must not be longer than `max_len` 4: got 5 positions; `max_distance` would"):
-        module(*[torch.zeros(5, 4)] * 3, 5)
-    assert RelativePositionalEncoding(4, 4, max_distance=2)(*[torch.zeros(5, 4)] * 3, 5).shape == (5, 4)
-    with pytest.raises(UsageError, match="`seq_len` must be the number of keys, 3: got 4"):
-        module(x, x, x, 4)
-    with pytest.raises(UsageError, match=r"with K = `d_model` / `n_heads` = 4: got \(1, 2, 3, 8\), \(1, 2, 3, 4\)"):
-        module(torch.zeros(1, 2, 3, 8), x, x, 3)
-    with pytest.raises(UsageError, match=r"got \(1, 2, 3, 4\), \(1, 2, 3, 4\) and \(1, 2, 3, 7\)"):
-        module(x, x, torch.zeros(1, 2, 3, 7), 3)
+    # A query that may see one key reads its value and the vector of their distance: the same row at 4, 6 and 12
+    for distance in (-3, -1, 0, 2, 3):
+        module = RelativePositionalEncoding(5, max_len=12).double()
+        shifted_by_length = []
+        for length in (4, 6, 12):
+            q, k, v = (torch.randn(length, 5, dtype=torch.float64) for _ in range(3))
+            only = torch.arange(length) - torch.arange(length)[:, None] == distance
+            read = module(q, k, v, length, mask=only)
+            for query in range(max(0, -distance), min(length, length - distance)):
+                vector = read[query] - v[query + distance]
+                torch.testing.assert_close(vector, module.relative.value_table[11 + distance])
+            shifted_by_length.append(distance + length - 1)  # the notes' row
+        assert len(set(shifted_by_length)) == 3

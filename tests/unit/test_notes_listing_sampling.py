@@ -23,7 +23,7 @@ def model() -> ToyLanguageModel:
     return ToyLanguageModel()
 
 
-def test_k4_the_notes_call_shapes(model: ToyLanguageModel) -> None:
+def test_k4_the_notes_call_shapes_temperatures_and_messages(model: ToyLanguageModel) -> None:
     """(L,) and (1,L) give one list, (B,L) one a row; at most `max_length` tokens, EOS not among them."""
     one = random_sampling_with_temperature(model, PROMPTS[0], 6, temperature=0.7, seed=3)
     assert one == random_sampling_with_temperature(model, PROMPTS[:1], 6, 0.7, seed=3)
@@ -31,16 +31,11 @@ def test_k4_the_notes_call_shapes(model: ToyLanguageModel) -> None:
     assert len(many) == 3 and all(isinstance(ids, list) and len(ids) <= 6 and 0 not in ids for ids in many)
     assert random_sampling_with_temperature(model, PROMPTS, 6, 0.0) == greedy_decoding(model, PROMPTS, 6)
 
-
-def test_k4_hot_and_cold_differ(model: ToyLanguageModel) -> None:
     def different(temperature: float) -> int:
         drawn = random_sampling_with_temperature(model, PROMPTS[:1].expand(200, -1), 3, temperature, seed=1)
         return len({tuple(ids) for ids in drawn if isinstance(ids, list)})
 
     assert different(0.0) == 1 < different(3.0) < different(30.0)
-
-
-def test_k4_messages(model: ToyLanguageModel) -> None:
     with pytest.raises(UsageError, match="the model must have the attribute `eos_token`, an id: function does not"):
         random_sampling_with_temperature(lambda ids: ids, PROMPTS, 3)
     with pytest.raises(UsageError, match=r"`input_seq` must be ids of shape \(L,\), \(1,L\) or \(B,L\)"):

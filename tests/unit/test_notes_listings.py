@@ -21,31 +21,39 @@ from atento.notes import (
     self_attention,
     sentence_bleu,
 )
+from failing import fails
 
 
-def test_names_are_the_listings_even_after_the_checks_were_imported():
+def test_names_are_the_listings_and_attention_is_the_same_call_k1_k2() -> None:
     """A check module of the same name must not hide a listing."""
     import atento.notes
 
-    assert atento.notes.attention is attention
-    assert atento.notes.self_attention is self_attention
+    assert atento.notes.attention is attention and atento.notes.self_attention is self_attention
+    q, k, v = torch.randn(4, 6), torch.randn(7, 6), torch.randn(7, 3)
+    context, weights = attention(q, k, v)
+    torch.testing.assert_close(context, weights @ v)
+    assert context.shape == (4, 3) and weights.shape == (4, 7)
+    x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    output, weights = self_attention(x, x, x)
+    assert output.dtype == weights.dtype == torch.float64
+    output.sum().backward()
+    assert x.grad is not None and (x.grad != 0).any()
+    x = torch.randn(1, 3, 4)
+    fails(TypeError, "a mask must be boolean", self_attention, x, x, x, mask=torch.zeros(3, 3))
 
 
 # K1, K2 --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lead", [(), (3,), (2, 5)])
-def test_self_attention_takes_any_leading_sizes_k1(lead):
+def test_self_attention_takes_any_leading_sizes_and_masks_k1() -> None:
     """As the notes' matmul does."""
-    query, key, value = torch.randn(*lead, 4, 6), torch.randn(*lead, 7, 6), torch.randn(*lead, 7, 3)
-    output, weights = self_attention(query, key, value)
-    expected = torch.softmax(query @ key.transpose(-2, -1) / math.sqrt(6), dim=-1)
-    torch.testing.assert_close(weights, expected)
-    torch.testing.assert_close(output, expected @ value)
-
-
-def test_self_attention_masks():
-    """A Mask, a (T,S) matrix and a (B,1,S) padding mask; a row that sees nothing gives 0."""
+    for lead in ((), (3,), (2, 5)):
+        query, key, value = torch.randn(*lead, 4, 6), torch.randn(*lead, 7, 6), torch.randn(*lead, 7, 3)
+        output, weights = self_attention(query, key, value)
+        expected = torch.softmax(query @ key.transpose(-2, -1) / math.sqrt(6), dim=-1)
+        torch.testing.assert_close(weights, expected)
+        torch.testing.assert_close(output, expected @ value)
+    # A Mask, a (T,S) matrix and a (B,1,S) padding mask; a row that sees nothing gives 0
     x = torch.randn(2, 3, 4)
     _, by_mask = self_attention(x, x, x, mask=causal())
     _, by_matrix = self_attention(x, x, x, torch.ones(3, 3).tril().bool())
@@ -56,27 +64,6 @@ def test_self_attention_masks():
     assert (weights[0, :, 2] == 0).all() and (weights[0, :, :2] > 0).all()
     assert (output[1] == 0).all() and (weights[1] == 0).all()
     torch.testing.assert_close(output, self_attention(x, x, x, mask=padding(real))[0])
-
-
-def test_self_attention_refuses_a_float_mask():
-    x = torch.randn(1, 3, 4)
-    with pytest.raises(TypeError, match="a mask must be boolean"):
-        self_attention(x, x, x, mask=torch.zeros(3, 3))
-
-
-def test_self_attention_keeps_dtype_and_gradient():
-    x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
-    output, weights = self_attention(x, x, x)
-    assert output.dtype == weights.dtype == torch.float64
-    output.sum().backward()
-    assert x.grad is not None and (x.grad != 0).any()
-
-
-def test_attention_is_the_same_call_k2():
-    q, k, v = torch.randn(4, 6), torch.randn(7, 6), torch.randn(7, 3)
-    context, weights = attention(q, k, v)
-    torch.testing.assert_close(context, weights @ v)
-    assert context.shape == (4, 3) and weights.shape == (4, 7)
 
 
 # K4 ------------------------------------------------------------------------------------------------------------------
@@ -95,14 +82,30 @@ class Counting:
         return scores if self.dim == 3 else scores[:, -1]
 
 
-@pytest.mark.parametrize("dim", [2, 3])
-def test_greedy_decoding_reads_the_last_position_k4(dim):
+def test_greedy_decoding_reads_the_last_position_beam_search_normalises_scores_and_both_refuse_k4() -> None:
     """One sequence gives one list, as in the notes; a batch a list of them, each as long as it needs; EOS not kept."""
-    model = Counting(dim)
-    assert greedy_decoding(model, torch.tensor([[9, 4]]), 10) == [3, 2, 1]
-    assert greedy_decoding(model, torch.tensor([9, 4]), 10) == [3, 2, 1]
-    assert greedy_decoding(model, torch.tensor([[9, 4], [2, 6], [5, 1]]), 10) == [[3, 2, 1], [5, 4, 3, 2, 1], []]
-    assert greedy_decoding(model, torch.tensor([[9, 4]]), 2) == [3, 2]
+    for dim in (2, 3):
+        model = Counting(dim)
+        assert greedy_decoding(model, torch.tensor([[9, 4]]), 10) == [3, 2, 1]
+        assert greedy_decoding(model, torch.tensor([9, 4]), 10) == [3, 2, 1]
+        assert greedy_decoding(model, torch.tensor([[9, 4], [2, 6], [5, 1]]), 10) == [[3, 2, 1], [5, 4, 3, 2, 1], []]
+        assert greedy_decoding(model, torch.tensor([[9, 4]]), 2) == [3, 2]
+    # Spec error 39: with raw scores "a c" or "a" would win (1 + 5 against 1.5 + 2); by probability "b" does
+    assert beam_search(TwoSteps(), torch.tensor([7, 8]), beam_width=3, max_len=4, length_penalty=0.0) == [3]
+    assert beam_search(TwoSteps(), torch.tensor([[7, 8], [5, 6]]), 3, 4) == [[3], [3]]
+    # The limit counts EOS; nothing is written after the end
+    assert beam_search(TwoSteps(), torch.tensor([7]), beam_width=1, max_len=1) == [3]
+    assert beam_search(TwoSteps(), torch.tensor([7])) == [3]
+    nothing, cube = torch.zeros(1, 0, dtype=torch.long), torch.tensor([[[1]]])
+    shapes = r"`input_seq` must be ids of shape \(L,\), \(1,L\) or \(B,L\): got "
+    for search, arguments, said in (
+        (greedy_decoding, (lambda ids: ids, torch.tensor([[1]]), 3), "attribute `eos_token`, an id: function does not"),
+        (greedy_decoding, (Counting(), nothing, 3), shapes + r"\(1, 0\)"),
+        (greedy_decoding, (Counting(), cube, 3), shapes + r"\(1, 1, 1\)"),
+        (beam_search, (Counting(), torch.tensor([1])), "attribute `sos_token`, an id: Counting does not"),
+        (beam_search, (TwoSteps(), cube), r"`src` must be ids of shape \(S,\) or \(B,S\): got \(1, 1, 1\)"),
+    ):
+        fails(UsageError, said, search, *arguments)
 
 
 AFTER = {
@@ -127,18 +130,6 @@ class TwoSteps:
     def decoder(self, token, hidden, cell, encoder_outputs):
         assert token.shape == (len(encoder_outputs), 1) and hidden.shape[1] == len(token)
         return torch.tensor([AFTER[int(t)] for t in token[:, 0]]).unsqueeze(1), hidden, cell
-
-
-def test_beam_search_normalises_scores_k4():
-    """Spec error 39: with raw scores "a c" or "a" would win (1 + 5 against 1.5 + 2); by probability "b" does."""
-    assert beam_search(TwoSteps(), torch.tensor([7, 8]), beam_width=3, max_len=4, length_penalty=0.0) == [3]
-    assert beam_search(TwoSteps(), torch.tensor([[7, 8], [5, 6]]), 3, 4) == [[3], [3]]
-
-
-def test_beam_search_stops_and_drops_eos():
-    """The limit counts EOS; nothing is written after the end."""
-    assert beam_search(TwoSteps(), torch.tensor([7]), beam_width=1, max_len=1) == [3]
-    assert beam_search(TwoSteps(), torch.tensor([7])) == [3]
 
 
 def test_beam_search_moves_the_state_with_its_beams():
@@ -180,9 +171,8 @@ def test_searches_take_a_network_of_the_library():
     from atento.decoding import Beam, Greedy, generate
 
     torch.manual_seed(3)
-    network = EncoderDecoder(
-        NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=1, output=OutputConfig(tied=False))
-    ).eval()
+    sizes = {"vocab_size": 13, "d_model": 8, "d_ff": 16, "n_heads": 2, "n_layers": 1}
+    network = EncoderDecoder(NetworkConfig(**sizes, output=OutputConfig(tied=False))).eval()
     source = torch.randint(4, 13, (3, 5))
     greedy = [one[0].ids for one in generate(network, source, Greedy(), max_new_tokens=6)]
     assert greedy_decoding(network, source, 6) == greedy
@@ -191,51 +181,37 @@ def test_searches_take_a_network_of_the_library():
     assert beam_search(network, source[1], 2, 6) == best[1]
 
 
-def test_search_messages():
-    nothing, cube = torch.zeros(1, 0, dtype=torch.long), torch.tensor([[[1]]])
-    shapes = r"`input_seq` must be ids of shape \(L,\), \(1,L\) or \(B,L\): got "
-    for search, arguments, said in (
-        (greedy_decoding, (lambda ids: ids, torch.tensor([[1]]), 3), "attribute `eos_token`, an id: function does not"),
-        (greedy_decoding, (Counting(), nothing, 3), shapes + r"\(1, 0\)"),
-        (greedy_decoding, (Counting(), cube, 3), shapes + r"\(1, 1, 1\)"),
-        (beam_search, (Counting(), torch.tensor([1])), "attribute `sos_token`, an id: Counting does not"),
-        (beam_search, (TwoSteps(), cube), r"`src` must be ids of shape \(S,\) or \(B,S\): got \(1, 1, 1\)"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            search(*arguments)
-
-
 # K5 ------------------------------------------------------------------------------------------------------------------
 
 REFERENCES = [[["this", "is", "a", "test"], ["this", "is", "a", "trial"]], [["another", "test", "sentence"]]]
 CANDIDATES = [["this", "is", "a", "test"], ["another", "test", "sentence"]]
 
 
-def test_bleu_of_the_notes_pair_k5():
+def test_bleu_and_rouge_of_the_notes_pairs_by_hand_and_their_messages_k5() -> None:
     """Spec section 3, to the last digit."""
     assert sentence_bleu(REFERENCES[0], CANDIDATES[0]) == 1.0
     assert sentence_bleu(REFERENCES[1], CANDIDATES[1]) == pytest.approx(1.2213386697554703e-77, rel=1e-12)
     assert corpus_bleu(REFERENCES, CANDIDATES) == pytest.approx(0.8408964152537145, rel=1e-14)
-
-
-def test_bleu_by_hand():
-    """p1 = 2/3 of three words, p2 = 1/2; two words fewer than the reference."""
+    # p1 = 2/3 of three words, p2 = 1/2; two words fewer than the reference
     value = sentence_bleu([["a", "b", "c", "d", "e"]], ["a", "b", "x"], weights=(0.5, 0.5))
     assert value == pytest.approx(math.exp(1 - 5 / 3) * math.sqrt(2 / 3 * 1 / 2))
-    assert sentence_bleu([["a"]], ["b"]) == 0.0
-    assert sentence_bleu([["a"]], []) == 0.0
+    assert sentence_bleu([["a"]], ["b"]) == 0.0 and sentence_bleu([["a"]], []) == 0.0
     assert corpus_bleu([], []) == 0.0
-
-
-def test_bleu_messages():
     for bleu, references, hypothesis, said in (
         (sentence_bleu, ["this is a test"], ["this"], "sentence 1 must be tokenised"),
         (sentence_bleu, [["this"]], "this", "sentence 1 must be tokenised"),
         (corpus_bleu, [[["a"]], []], [["a"], ["b"]], "sentence 2 needs at least one reference: got none"),
         (corpus_bleu, [[["a"]], [["b"]]], [["a"]], "each hypothesis needs its list of references: got 1 and 2"),
     ):
-        with pytest.raises(UsageError, match=said):
-            bleu(references, hypothesis)
+        fails(UsageError, said, bleu, references, hypothesis)
+    # Spec section 3 and error 3; a score is read by name, as theirs is
+    scorer = RougeScorer(["rouge1", "rouge2"])
+    second = scorer.score("another test sentence", "a different test sentence")
+    assert list(second) == ["rouge1", "rouge2"]
+    assert second["rouge1"] == pytest.approx((0.5, 2 / 3, 4 / 7)) and second["rouge2"].fmeasure == pytest.approx(0.4)
+    assert RougeScorer(["rouge1"]).score("é", "é")["rouge1"].recall == 1.0
+    fails(UsageError, "unknown ROUGE measure 'rouge3'", RougeScorer, ["rouge3"])
+    fails(UsageError, "`targets` must hold at least one reference: got none", scorer.score_multi, [], "a")
 
 
 words = st.lists(st.sampled_from("abcde"), min_size=0, max_size=9)
@@ -254,19 +230,6 @@ def test_bleu_equals_nltk(pairs, two_orders):
     assert corpus_bleu(references, hypotheses, weights) == pytest.approx(theirs, rel=1e-12, abs=1e-300)
     one = nltk.sentence_bleu(references[0], hypotheses[0], weights=weights)
     assert sentence_bleu(references[0], hypotheses[0], weights) == pytest.approx(one, rel=1e-12, abs=1e-300)
-
-
-def test_rouge_scorer_of_the_notes_pairs_k5():
-    """Spec section 3 and error 3; a score is read by name, as theirs is."""
-    scorer = RougeScorer(["rouge1", "rouge2"])
-    second = scorer.score("another test sentence", "a different test sentence")
-    assert list(second) == ["rouge1", "rouge2"]
-    assert second["rouge1"] == pytest.approx((0.5, 2 / 3, 4 / 7)) and second["rouge2"].fmeasure == pytest.approx(0.4)
-    assert RougeScorer(["rouge1"]).score("é", "é")["rouge1"].recall == 1.0
-    with pytest.raises(UsageError, match="unknown ROUGE measure 'rouge3'"):
-        RougeScorer(["rouge3"])
-    with pytest.raises(UsageError, match="`targets` must hold at least one reference: got none"):
-        scorer.score_multi([], "a")
 
 
 @pytest.mark.parity

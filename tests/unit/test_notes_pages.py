@@ -16,6 +16,7 @@ from atento_lab.notes.finding import Answer, Finding, Row, compare
 from atento_lab.notes.note_pages import five_notes
 from atento_lab.notes.table import ROWS, rows_named
 from atento_lab.notes.wording import ENGLISH, wording
+from failing import fails
 
 NOTES = five_notes()
 QUICK = ["A1", "A7", "D3", "J1", "L1"]
@@ -36,8 +37,7 @@ def call(app: typer.Typer, *arguments: str):
 
 def parsed(file: Path):
     """The document, if it is valid HTML; html5lib refuses what is not."""
-    parser = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False)
-    return parser.parse(file.read_text(encoding="utf-8"))
+    return html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(file.read_text(encoding="utf-8"))
 
 
 def text_of(element) -> str:
@@ -45,21 +45,6 @@ def text_of(element) -> str:
 
 
 # The notes and their rows ---------------------------------------------------------------------------------------------
-
-
-def test_every_row_stands_in_a_note_and_once_in_each() -> None:
-    assert {row for note in NOTES for row in note.rows} == set(ROWS)
-    for note in NOTES:
-        assert len(note.rows) == len(set(note.rows)), note.name
-        assert all(chapter.rows and chapter.title for chapter in note.chapters)
-    assert [note.number for note in NOTES] == [1, 2, 3, 4, 5]
-
-
-def test_every_error_is_told_on_the_page_of_its_note() -> None:
-    assert sorted({number for note in NOTES for number in note.errors}) == list(ERRATA)
-    for note in NOTES:
-        assert [n for n in note.errors if not set(ERRATA[n].rows) & set(note.rows)] == [], note.name
-    assert 5 in NOTES[1].errors and 23 in NOTES[2].errors and 40 in NOTES[3].errors and 53 in NOTES[4].errors
 
 
 # The pages ------------------------------------------------------------------------------------------------------------
@@ -102,12 +87,22 @@ def test_report(app, tmp_path, language) -> None:
     assert len(drawn) == 1 and ("X, the input" if english else "X, a entrada") in text_of(drawn[0])
 
 
-def test_the_order_is_that_of_the_book(tmp_path) -> None:
+def test_the_order_is_that_of_the_book_and_broken_rows_and_errors_are_shown(tmp_path) -> None:
     """Rows given in another order stand where their note has them."""
     note_pages.write_report(rows_named(["J1", "A3", "A6"]), tmp_path, ENGLISH, 1, lambda line: None)
     page = (tmp_path / f"{NOTES[0].name}.html").read_text(encoding="utf-8")
     assert re.findall(r'<article id="(\w+)"', page) == ["a6", "j1", "a3"]
     assert re.findall(r'<h2 id="c\d">([^<]+)', page) == ["All positions at once", "Scores, weights and output"]
+
+    def broken() -> Finding:
+        raise RuntimeError("no such <thing>")
+
+    assert not note_pages.write_report([Row("A1", "broken", broken)], tmp_path, ENGLISH, 1, lambda line: None)
+    shown = text_of(parsed(tmp_path / f"{NOTES[2].name}.html"))
+    assert "RuntimeError: no such <thing>" in shown and "FAILED" in shown
+    note_pages.write_report([Row("C16", "sizes", lambda: compare(1, 1))], tmp_path, PORTUGUESE, 1, lambda line: None)
+    (told,) = (file for file in tmp_path.iterdir() if "109.482.240" in file.read_text(encoding="utf-8"))
+    assert told.read_text(encoding="utf-8").count("109.482.240, com 30.522 ") == 2  # at the row, and in the table
 
 
 def test_a_failing_row_is_shown_and_ends_with_status_1(app, tmp_path, monkeypatch) -> None:
@@ -121,37 +116,19 @@ def test_a_failing_row_is_shown_and_ends_with_status_1(app, tmp_path, monkeypatc
     assert "  FALHOU  " in result.stderr
 
 
-def test_a_row_that_breaks_is_shown_too(tmp_path) -> None:
-    def broken() -> Finding:
-        raise RuntimeError("no such <thing>")
-
-    assert not note_pages.write_report([Row("A1", "broken", broken)], tmp_path, ENGLISH, 1, lambda line: None)
-    shown = text_of(parsed(tmp_path / f"{NOTES[2].name}.html"))
-    assert "RuntimeError: no such <thing>" in shown and "FAILED" in shown
-
-
 HOSTILE = '<script>alert(1)</script></td></pre>"><img src=x onerror=alert(1)>'
 
 
-@pytest.mark.parametrize("words", [ENGLISH, PORTUGUESE], ids=["en", "pt-BR"])
-def test_nothing_of_a_text_becomes_markup(tmp_path, words) -> None:
+def test_nothing_of_a_text_becomes_markup_and_questions_stand_with_the_note_that_asks(tmp_path) -> None:
     answer = Answer("A1", {HOSTILE: HOSTILE}, {HOSTILE: 1}, (HOSTILE, HOSTILE), (HOSTILE, HOSTILE), note=3)
     drawn = Finding({HOSTILE: [HOSTILE]}, HOSTILE, True, {HOSTILE: {HOSTILE: None}}, HOSTILE, HOSTILE)
     rows = [Row("A1", HOSTILE, lambda: drawn), Row("L9", HOSTILE, lambda: Finding({}, {}, True, answers=(answer,)))]
-    note_pages.write_report(rows, tmp_path, words, 1, lambda line: None)
-    document = parsed(tmp_path / f"{NOTES[2].name}.html")
-    assert [element.tag for element in document.iter() if element.tag in ("script", "img")] == []
-    assert text_of(document).count("<script>alert(1)</script>") >= 8
-
-
-def test_numbers_of_an_error_are_written_as_in_its_language(tmp_path) -> None:
-    note_pages.write_report([Row("C16", "sizes", lambda: compare(1, 1))], tmp_path, PORTUGUESE, 1, lambda line: None)
-    (page,) = (file for file in tmp_path.iterdir() if "109.482.240" in file.read_text(encoding="utf-8"))
-    assert page.read_text(encoding="utf-8").count("109.482.240, com 30.522 ") == 2  # at the row, and in the table
-
-
-def test_questions_stand_with_the_note_that_asks(tmp_path) -> None:
-    """Each with its answer in the language of the page, its numbers, its figure and its experiment."""
+    for words in (ENGLISH, PORTUGUESE):
+        note_pages.write_report(rows, tmp_path, words, 1, lambda line: None)
+        document = parsed(tmp_path / f"{NOTES[2].name}.html")
+        assert [element.tag for element in document.iter() if element.tag in ("script", "img")] == []
+        assert text_of(document).count("<script>alert(1)</script>") >= 8
+    # Each with its answer in the language of the page, its numbers, its figure and its experiment
     svg = '<svg xmlns="http://www.w3.org/2000/svg"><defs><marker id="end"/></defs><path marker-end="url(#end)"/></svg>'
     texts = {n: ((f"Why {n}?", f"Por que {n}?"), (f"So {n}.", f"Assim {n}.")) for n in (1, 3, 5)}
     answers = tuple(Answer("A6", {"links": n}, {"links": n}, *both, svg, n) for n, both in texts.items())
@@ -164,55 +141,49 @@ def test_questions_stand_with_the_note_that_asks(tmp_path) -> None:
         assert 'id="l9-1-end"' in text and "url(#l9-1-end)" in text
 
 
-def test_pages_are_whole_or_not_there(tmp_path, monkeypatch) -> None:
+def test_pages_are_whole_or_not_there_and_a_row_of_several_notes_runs_once(tmp_path, monkeypatch) -> None:
     """A row that is interrupted leaves the pages of the notes before it, and no index."""
 
     def interrupted() -> Finding:
         raise KeyboardInterrupt
 
     rows = [*rows_named(["A6", "J1"]), Row("L2", "which words a word sees", interrupted)]
-    with pytest.raises(KeyboardInterrupt):
-        note_pages.write_report(rows, tmp_path, ENGLISH, 1, lambda line: None)
+    fails(KeyboardInterrupt, "", note_pages.write_report, rows, tmp_path, ENGLISH, 1, lambda line: None)
     assert [file.name for file in tmp_path.iterdir()] == [f"{NOTES[0].name}.html"]
     assert (tmp_path / f"{NOTES[0].name}.html").read_text(encoding="utf-8").endswith("</html>\n")
-
-
-def test_a_row_of_several_notes_runs_once(tmp_path) -> None:
-    runs = []
+    runs, folder = [], tmp_path / "once"
+    folder.mkdir()
 
     def counted() -> Finding:
         runs.append(1)
         return compare(1, 1)
 
     lines: list[str] = []
-    note_pages.write_report([Row("A3", "attention", counted)], tmp_path, ENGLISH, 1, lines.append)
-    assert len(runs) == 1 and len(list(tmp_path.iterdir())) == 5 and lines[0].startswith("1/1  A3   attention  ok  ")
-    note_pages.write_report([Row("A3", "attention", counted)], tmp_path, PORTUGUESE, 1, lines.append)
+    note_pages.write_report([Row("A3", "attention", counted)], folder, ENGLISH, 1, lines.append)
+    assert len(runs) == 1 and len(list(folder.iterdir())) == 5 and lines[0].startswith("1/1  A3   attention  ok  ")
+    note_pages.write_report([Row("A3", "attention", counted)], folder, PORTUGUESE, 1, lines.append)
     assert lines[1].startswith("1/1  A3   atenção por produto escalar com escala  ok  0,")
 
 
 # The command ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_wrong_usage_is_one_sentence_before_any_work(app, tmp_path, monkeypatch) -> None:
+    for arguments, said in (
         (["--report", "A1"], "--report needs --out FOLDER"),
         (["--report", "--out", "x", "--json", "A1"], "without --page, --list and --json"),
         (["--report", "--out", "x", "Z9"], "unknown row 'Z9'"),
         (["A1", "--language", "klingon"], "not written in 'klingon'"),
         (["--report", "--out", "FILE", "A1"], "is a file, and a folder is needed"),
-    ],
-)
-def test_wrong_usage_is_one_sentence_before_any_work(app, tmp_path, monkeypatch, arguments, said) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "FILE").write_text("", encoding="utf-8")
-    result = call(app, *arguments)
-    assert isinstance(result.exception, UsageError) and said in str(result.exception) and result.stdout == ""
-    assert [file.name for file in tmp_path.iterdir()] == ["FILE"]
+    ):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "FILE").write_text("", encoding="utf-8")
+        result = call(app, *arguments)
+        assert isinstance(result.exception, UsageError) and said in str(result.exception) and result.stdout == ""
+        assert [file.name for file in tmp_path.iterdir()] == ["FILE"]
 
 
-def test_rows_and_list_in_portuguese(app) -> None:
+def test_rows_list_and_page_in_portuguese_and_every_row_and_error_stands_in_its_note(app) -> None:
     listed = call(app, "--language", "pt")
     assert "A13  a atenção sem posições ignora a ordem das palavras" in listed.stdout.splitlines()
     assert "Segundo cinco notas de aula" in listed.stderr
@@ -224,6 +195,19 @@ def test_rows_and_list_in_portuguese(app) -> None:
     assert result.stderr.startswith("2 de 2 linhas como esperado, ")
     record = call(app, "D3", "--language", "pt-BR", "--json").stdout
     assert '"title": "um vocabulário de palavras inteiras"' in record and '"how many": 2' in record
+    shown = call(app, "--page", "--language", "pt-BR").stdout
+    assert "## Exemplos resolvidos e perguntas" in shown and "### C17b" in shown
+    assert len(re.findall(r"^\*\*\d+:\*\* ", shown, re.M)) == sum(len(one.rows) for one in ERRATA.values())
+    assert shown.count("](../src/atento_lab/notes/checks/") == len(ROWS)
+    assert {row for note in NOTES for row in note.rows} == set(ROWS)
+    for note in NOTES:
+        assert len(note.rows) == len(set(note.rows)), note.name
+        assert all(chapter.rows and chapter.title for chapter in note.chapters)
+    assert [note.number for note in NOTES] == [1, 2, 3, 4, 5]
+    assert sorted({number for note in NOTES for number in note.errors}) == list(ERRATA)
+    for note in NOTES:
+        assert [n for n in note.errors if not set(ERRATA[n].rows) & set(note.rows)] == [], note.name
+    assert 5 in NOTES[1].errors and 23 in NOTES[2].errors and 40 in NOTES[3].errors and 53 in NOTES[4].errors
 
 
 def test_figures_of_answers_are_files_too(app, tmp_path, monkeypatch) -> None:
@@ -236,10 +220,3 @@ def test_figures_of_answers_are_files_too(app, tmp_path, monkeypatch) -> None:
     assert result.exit_code == 0 and result.stdout.splitlines()[-2:] == ["      A3  Por quê?", "          Assim."]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["L9-1.svg", "L9.svg"]
     assert (tmp_path / "L9-1.svg").read_text(encoding="utf-8") == svg.replace("the mask", "a máscara")
-
-
-def test_page_in_portuguese(app) -> None:
-    shown = call(app, "--page", "--language", "pt-BR").stdout
-    assert "## Exemplos resolvidos e perguntas" in shown and "### C17b" in shown
-    assert len(re.findall(r"^\*\*\d+:\*\* ", shown, re.M)) == sum(len(one.rows) for one in ERRATA.values())
-    assert shown.count("](../src/atento_lab/notes/checks/") == len(ROWS)

@@ -37,24 +37,14 @@ from atento_lab.notes.errata import ERRATA, errata_of, errors_named
 from atento_lab.notes.finding import Finding, Row
 from atento_lab.notes.table import ROWS, rows_named, run
 from atento_lab.notes.wording import CREDIT
+from failing import fails
 from planting import around, put, wrapped
 from test_notes_wording import left_in_english
 
 SHARED = {"A15", "F4", "G6", "J6", "L2", "L7"}  # rows on the one trained network
 SHARED |= {"F6", "F7", "G2", "G8", "L6"}  # rows on the one pretrained network
-TRAINED = {
-    "L9",
-    "B12",
-    "B14",
-    "C13",
-    "C18",
-    "F9",
-    "F11",
-    "G5",
-    "G7",
-    "J8",
-    "J11",
-}  # three seconds to fifteen: slow, but for their parts
+# three seconds to fifteen: slow, but for their parts
+TRAINED = {"L9", "B12", "B14", "C13", "C18", "F9", "F11", "G5", "G7", "J8", "J11"}
 LONG = {"A19", "B3", "B9", "B12", "C18", "F9", "G3", "G4", "G5", "J11", "L9"}  # train a little, or read a long text
 
 
@@ -87,7 +77,7 @@ def test_row(row, seed):
     assert left_in_english(result) == [], "notes/portuguese.json"
 
 
-def test_the_values_of_the_notes_stand_beside_the_right_ones():
+def test_the_values_of_the_notes_stand_beside_the_right_ones_and_drawings() -> None:
     """Spec errors 1, 4, 5, 11, 22, 23 of section 2 as far as they are built: theirs differs from ours, and is kept."""
     records = {row.id: next(run([row])).record() for row in rows_named(["L1", "L2", "L3", "A1", "K5", "D1"])}
     assert records["L1"]["notes"] == {"A, row 1": [0.2, 0.2, 0.6], "h_1": [0.2, 0.2, 0.6]}
@@ -97,28 +87,25 @@ def test_the_values_of_the_notes_stand_beside_the_right_ones():
     assert records["L3"]["value"]["words"].count("<unk>") == 2
     assert records["K5"]["value"]["bleu"]["sentence 2"] == pytest.approx(1.2213386697554703e-77, rel=1e-12)
     assert all("error" in record["remark"] for record in records.values())
+    # The 4 x 4 causal matrix (A7) and the two masks of L2 as text
+    matrix = next(run([ROWS["A7"]])).finding.drawing.splitlines()
+    assert [line.split() for line in matrix] == [["0"] * (row + 1) + ["-inf"] * (3 - row) for row in range(4)]
+    lines = next(run([ROWS["L2"]])).finding.drawing.splitlines()
+    assert [line.split()[1:] for line in lines if line.startswith("pulou")] == [["1", "1", "1", "0"], ["1"] * 4]
 
 
-def test_every_error_of_the_notes_is_told_by_a_row():
+def test_every_error_is_told_by_a_row_and_every_row_is_of_the_specification() -> None:
     """All 60 (spec section 2); `test_row` holds that the rows named here do tell them."""
     assert list(ERRATA) == list(range(1, 61))
     for number, one in ERRATA.items():
         assert one.notes and one.right and one.rows, number
         assert set(one.rows) <= set(ROWS), number
     assert errors_named("so (error 5); and (errors 1, 2, 13), then (errors 7 and 8)") == [5, 1, 2, 13, 7, 8]
-
-
-def test_drawings():
-    """The 4 x 4 causal matrix (A7) and the two masks of L2 as text."""
-    matrix = next(run([ROWS["A7"]])).finding.drawing.splitlines()
-    assert [line.split() for line in matrix] == [
-        ["0", "-inf", "-inf", "-inf"],
-        ["0", "0", "-inf", "-inf"],
-        ["0", "0", "0", "-inf"],
-        ["0", "0", "0", "0"],
-    ]
-    lines = next(run([ROWS["L2"]])).finding.drawing.splitlines()
-    assert [line.split()[1:] for line in lines if line.startswith("pulou")] == [["1", "1", "1", "0"], ["1"] * 4]
+    # Row ids are unique and the check's own words begin with the row it is for
+    for name, row in ROWS.items():
+        assert name == row.id and row.title
+        assert (row.check.__doc__ or "").startswith((f"{name}:", f"{name},")), name
+    assert "CC BY-SA" in CREDIT
 
 
 # A row must fail when the code beneath it is wrong -------------------------------------------------------------------
@@ -273,36 +260,20 @@ def test_rows_fail_where_the_code_is_wrong(monkeypatch, wrong, rows):
 # The table and the findings ------------------------------------------------------------------------------------------
 
 
-def test_every_row_is_of_the_specification_and_its_check_says_so():
-    """Row ids are unique and the check's own words begin with the row it is for."""
-    for name, row in ROWS.items():
-        assert name == row.id and row.title
-        assert (row.check.__doc__ or "").startswith((f"{name}:", f"{name},")), name
-    assert "CC BY-SA" in CREDIT
+def test_rows_named_a_check_that_breaks_fails_alone_and_a_row_draws_its_own_numbers() -> None:
+    assert [row.id for row in rows_named(["l1", "A3"])] == ["L1", "A3"] and rows_named([]) == list(ROWS.values())
+    fails(UsageError, r"unknown row 'A99'.*Known: A1, A2, A3,", rows_named, ["A3", "A99"])
 
-
-def test_rows_named():
-    assert [row.id for row in rows_named(["l1", "A3"])] == ["L1", "A3"]
-    assert rows_named([]) == list(ROWS.values())
-    with pytest.raises(UsageError, match=r"unknown row 'A99'.*Known: A1, A2, A3,"):
-        rows_named(["A3", "A99"])
-
-
-def test_a_check_that_breaks_is_a_failed_row_and_hides_no_other():
     def broken() -> Finding:
         raise RuntimeError("no such thing")
 
     first, second = run([Row("X1", "broken", broken), ROWS["A1"]])
     assert not first.finding.passed and first.finding.value == "RuntimeError: no such thing"
     assert second.finding.passed
-
-
-def test_a_row_draws_its_own_numbers_and_leaves_the_global_ones_alone():
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
     alone = next(run([ROWS["A6"]], seed=4)).finding
     assert torch.equal(torch.rand(1), expected)
     *_, after_others = run(rows_named(["A1", "A3", "A6"]), seed=4)
-    assert after_others.finding == alone
-    assert next(run([ROWS["A6"]], seed=5)).finding.value != alone.value
+    assert after_others.finding == alone and next(run([ROWS["A6"]], seed=5)).finding.value != alone.value

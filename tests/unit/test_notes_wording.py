@@ -7,8 +7,6 @@ from html import unescape
 from importlib.resources import files
 from pathlib import Path
 
-import pytest
-
 from atento.base.errors import UsageError
 from atento_lab.notes.checks import attention, examples
 from atento_lab.notes.checks.figures import all_to_all
@@ -18,21 +16,20 @@ from atento_lab.notes.note_pages import five_notes
 from atento_lab.notes.page import _HEAD, SECTIONS
 from atento_lab.notes.table import ROWS, Result
 from atento_lab.notes.wording import CREDIT, ENGLISH, wording
+from failing import fails
 
 CATALOGUE = json.loads(files("atento_lab.notes").joinpath("portuguese.json").read_text(encoding="utf-8"))
 PORTUGUESE = wording("pt-BR")
-CHECKS = Path(attention.__file__).parent
 # words that no Portuguese text has, names of functions and quoted English apart
-ENGLISH_WORDS = re.compile(
-    r"\b(?:the|of|and|with|without|from|away|is|are|not|this|that|which|words?|rows?|token's|loss|layers?|heads?|by"
-    r"|each|every|all|its|their|than|between|where|other|text|texts|sentence|right|wrong|at least|at most)\b"
-)
 
 
 def english_in(text: str) -> list[str]:
     """The English words of a text, less what stands in quotation marks, in backticks, or is a published name."""
     plain = re.sub(r'`[^`]+`|"[^"]+"|Raffel et al\.|branch and bound|the × 7|How are you[?]', "", text)
-    return ENGLISH_WORDS.findall(plain)
+    return re.compile(
+        r"\b(?:the|of|and|with|without|from|away|is|are|not|this|that|which|words?|rows?|token's|loss|layers?|heads?|by"
+        r"|each|every|all|its|their|than|between|where|other|text|texts|sentence|right|wrong|at least|at most)\b"
+    ).findall(plain)
 
 
 def left_in_english(result: Result) -> list[str]:
@@ -48,7 +45,7 @@ def left_in_english(result: Result) -> list[str]:
     return [text for text in texts if english_in(text)]
 
 
-def test_every_row_and_error_has_its_translation() -> None:
+def test_every_row_error_phrase_reason_and_heading_has_its_translation_and_nothing_is_left_in_english() -> None:
     assert list(CATALOGUE) == ["yes", "no", "rows", "errors", "phrases", "drawn"]
     assert CATALOGUE["rows"].keys() == ROWS.keys() and list(CATALOGUE["errors"]) == [str(n) for n in ERRATA]
     for name, (title, about) in CATALOGUE["rows"].items():
@@ -56,19 +53,24 @@ def test_every_row_and_error_has_its_translation() -> None:
     for number, (notes, right) in CATALOGUE["errors"].items():
         assert notes.strip() and right.strip(), number
         assert (notes, right) != (ERRATA[int(number)].notes, ERRATA[int(number)].right), number
-
-
-def test_nothing_is_left_in_english() -> None:
-    """Of texts that are long enough to show their language."""
+    for section in ("phrases", "drawn"):
+        for english, portuguese in CATALOGUE[section].items():
+            assert portuguese.strip(), english
+            assert english.count("{}") == portuguese.count("{}"), english
+            assert sorted(re.findall("`[^`]+`", english)) == sorted(re.findall("`[^`]+`", portuguese)), english
+    assert len(remarks()) > 75
+    assert {text: file for text, file in remarks().items() if text not in CATALOGUE["phrases"]} == {}
+    texts = [*SECTIONS.values(), *_HEAD, CREDIT, *(note.title for note in five_notes())]
+    texts += [chapter.title for note in five_notes() for chapter in note.chapters]
+    same = {"BERT", "T5", "Teacher forcing", "Tokens"}
+    assert [text for text in texts if PORTUGUESE.text(text) == text and text not in same] == []
+    # Of texts that are long enough to show their language
     told = [text for pair in [*CATALOGUE["rows"].values(), *CATALOGUE["errors"].values()] for text in pair]
     told += [*CATALOGUE["phrases"].values(), *CATALOGUE["drawn"].values()]
     assert {text: left for text in told if (left := english_in(text))} == {}
     english = [text for row in ROWS.values() for text in (row.title, row.about())]
     assert sum(bool(english_in(text)) for text in english) > 100  # the words would be found
-
-
-def test_numbers_of_the_rows_are_those_of_the_english() -> None:
-    """A translation tells the same numbers: none is lost and none is made up."""
+    # A translation tells the same numbers: none is lost and none is made up
 
     def numbers(text: str) -> set[str]:
         return set(re.findall(r"\d{2,}", text.replace(",", "").replace(".", "")))
@@ -79,18 +81,10 @@ def test_numbers_of_the_rows_are_those_of_the_english() -> None:
         assert numbers(" ".join(PORTUGUESE.error(number))) == numbers(f"{one.notes} {one.right}"), number
 
 
-def test_phrases_have_the_same_parts() -> None:
-    for section in ("phrases", "drawn"):
-        for english, portuguese in CATALOGUE[section].items():
-            assert portuguese.strip(), english
-            assert english.count("{}") == portuguese.count("{}"), english
-            assert sorted(re.findall("`[^`]+`", english)) == sorted(re.findall("`[^`]+`", portuguese)), english
-
-
 def remarks() -> dict[str, str]:
     """The reasons in the source of the checks, `{}` for what a run fills in, by the file they stand in."""
     found = {}
-    for file in sorted(CHECKS.glob("*.py")):
+    for file in sorted(Path(attention.__file__).parent.glob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             value = node.value if isinstance(node, ast.keyword) and node.arg == "remark" else None
             if isinstance(value, ast.Constant):
@@ -101,49 +95,32 @@ def remarks() -> dict[str, str]:
     return found
 
 
-def test_every_reason_has_its_translation() -> None:
-    assert len(remarks()) > 75
-    assert {text: file for text, file in remarks().items() if text not in CATALOGUE["phrases"]} == {}
+def test_labels_of_a_row_are_in_portuguese() -> None:
+    for check in (attention.roles, attention.sees_everything, examples.three_one_hot_tokens):
+        finding = check()
+        labels = [
+            part for side in (finding.value, finding.expected, finding.notes) for path in flat(side) for part in path
+        ]
+        assert [label for label in labels if english_in(PORTUGUESE.text(label))] == []
+        assert english_in(one_line(finding.expected, PORTUGUESE)) == []
+        assert PORTUGUESE.remark(finding.remark) != finding.remark and "(erro" in PORTUGUESE.remark(finding.remark)
+    assert wording("pt") is wording("pt-BR") and wording("en") is ENGLISH
+    fails(UsageError, r"not written in 'fr'.*Known: en, pt, pt-BR", wording, "fr")
 
 
-def test_headings_credit_and_the_page_have_theirs() -> None:
-    texts = [*SECTIONS.values(), *_HEAD, CREDIT, *(note.title for note in five_notes())]
-    texts += [chapter.title for note in five_notes() for chapter in note.chapters]
-    same = {"BERT", "T5", "Teacher forcing", "Tokens"}
-    assert [text for text in texts if PORTUGUESE.text(text) == text and text not in same] == []
-
-
-@pytest.mark.parametrize("check", [attention.roles, attention.sees_everything, examples.three_one_hot_tokens])
-def test_labels_of_a_row_are_in_portuguese(check) -> None:
-    finding = check()
-    labels = [part for side in (finding.value, finding.expected, finding.notes) for path in flat(side) for part in path]
-    assert [label for label in labels if english_in(PORTUGUESE.text(label))] == []
-    assert english_in(one_line(finding.expected, PORTUGUESE)) == []
-    assert PORTUGUESE.remark(finding.remark) != finding.remark and "(erro" in PORTUGUESE.remark(finding.remark)
-
-
-def test_numbers_and_bounds() -> None:
+def test_numbers_words_remarks_columns_and_texts_of_a_figure_are_told() -> None:
     value = {"seen": [0.5, 1e-10], "may cache": [True, False], "parameters": 1234567}
     assert one_line(value, PORTUGUESE) == "vistas: [0,5 1e-10]; pode usar cache: [sim não]; parâmetros: 1234567"
     assert PORTUGUESE.text("at most 0.001") == "no máximo 0,001" and PORTUGUESE.number("1,234.5 ms") == "1.234,5 ms"
     assert one_line(value) == "seen: [0.5 1e-10]; may cache: [yes no]; parameters: 1234567"
-
-
-def test_words_of_other_languages_stay() -> None:
-    """A token or a label that happens to be an English word is what it is."""
+    # A token or a label that happens to be an English word is what it is
     assert one_line(["no", "yes", "o gato", "que", "3.1.2"], PORTUGUESE) == "[no yes 'o gato' que 3.1.2]"
     assert one_line("<script>", PORTUGUESE) == "<script>"
-
-
-def test_a_remark_of_several_parts() -> None:
     first, second = "the listing takes no mask (error 17)", "12 random chains each"
     assert (
         PORTUGUESE.remark(f"{first}; {second}") == "o código não aceita máscara (erro 17); 12 cadeias aleatórias cada"
     )
     assert PORTUGUESE.remark("something new") == "something new" and ENGLISH.remark(first) == first
-
-
-def test_columns_of_a_drawing_stay_in_place() -> None:
     table = "position    0    3\nupdates    40   25\nmoved by 0.19 0.02\nby Adam  0.07 0.06"
     drawn = "posição     0    3\natualiz.   40   25\nmovida   0,19 0,02\nAdam     0,07 0,06"
     assert PORTUGUESE.drawing(table) == drawn and ENGLISH.drawing(table) == table
@@ -152,10 +129,7 @@ def test_columns_of_a_drawing_stay_in_place() -> None:
     assert PORTUGUESE.drawing("  + um  kept\n  - o gato  1,234 the search was over") == (
         "  + um  fica\n  - o gato  1.234 a busca tinha acabado"
     )
-
-
-def test_texts_of_a_figure() -> None:
-    """Translated, escaped again, narrower if longer; attributes and other elements are as they were."""
+    # Translated, escaped again, narrower if longer; attributes and other elements are as they were
     svg = '<svg><title>the mask</title><text x="1" fill="#kept">left out</text><text>a &lt;b&gt; &amp; c</text></svg>'
     assert PORTUGUESE.figure(svg) == svg.replace("the mask", "a máscara").replace("left out", "fora")
     long = PORTUGUESE.figure('<text x="1">weights</text><text x="1">softmax: weights</text><text>next sentence</text>')
@@ -164,15 +138,5 @@ def test_texts_of_a_figure() -> None:
     assert 'textLength="36"' in PORTUGUESE.figure('<text font-size="10">words</text>')
     assert wide == '<text>pesos da atenção</text><text textLength="43" lengthAdjust="spacingAndGlyphs">palavras</text>'
     assert PORTUGUESE.figure("<text>0.25</text>") == "<text>0,25</text>" and ENGLISH.figure(svg) == svg
-
-
-def test_a_live_figure_has_no_english_left() -> None:
-    figure = PORTUGUESE.figure(all_to_all().figure)
-    texts = re.findall(r"<(?:text|title)[^>]*>([^<>]+)<", figure)
+    texts = re.findall(r"<(?:text|title)[^>]*>([^<>]+)<", PORTUGUESE.figure(all_to_all().figure))
     assert len(texts) > 30 and [text for text in texts if english_in(text)] == []
-
-
-def test_an_unknown_language_is_wrong_usage() -> None:
-    assert wording("pt") is wording("pt-BR") and wording("en") is ENGLISH
-    with pytest.raises(UsageError, match=r"not written in 'fr'.*Known: en, pt, pt-BR"):
-        wording("fr")

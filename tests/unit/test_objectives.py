@@ -30,6 +30,7 @@ from atento.data.records.splits import Split
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
+from failing import fails
 from masking_by_row import random_partition
 
 SENTENCES = ["O gato dorme. Ele sonha com peixe.", "A casa é azul. A porta é verde. O sol brilha.", "Eu leio. Tu lês."]
@@ -51,7 +52,7 @@ def preparation(tokenizer: Tokenizer, network: NetworkConfig, texts: list[str], 
 # Span corruption --------------------------------------------------------------------------------------------------
 
 
-def test_e3_the_published_sentence_gives_the_published_input_and_target() -> None:
+def test_e3_the_published_sentence_even_parts_and_what_is_refused(tokenizer: Tokenizer) -> None:
     """Raffel et al. 2020, figure 2; the notes' sentence."""
     words = ["Thank", "you", "for", "inviting", "me", "to", "your", "party", "last", "week", "."]
     names = ["<X>", "<Y>", "<Z>"]
@@ -62,13 +63,25 @@ def test_e3_the_published_sentence_gives_the_published_input_and_target() -> Non
     assert " ".join(text[i] for i in source) == "Thank you <X> me to your party <Y> week ."
     assert " ".join(text[i] for i in target) == "<X> for inviting <Y> last <Z>"
     assert restored(source, target, [number[name] for name in names]) == ids
+    # 5 in 3 parts of at least 1 has 6 ways, all as probable
+    seen: dict[tuple[int, ...], int] = {}
+    for row in range(3000):
+        parts = tuple(random_partition(5, 3, 3, 0, row, 7))
+        seen[parts] = seen.get(parts, 0) + 1
+    assert len(seen) == 6 and all(sum(parts) == 5 and min(parts) >= 1 for parts in seen)
+    assert all(abs(count - 500) < 4 * (500 * 5 / 6) ** 0.5 for count in seen.values())
+    # A tokenizer without sentinels and too many spans are refused
+    plain = train_tokenizer(TokenizerConfig("bpe", vocab_size=120), SENTENCES)
+    given = preparation(plain, NetworkConfig(), SENTENCES)
+    fails(TokenizerError, "needs a tokenizer with sentinels", batches_for, given, (ObjectiveConfig("span-corruption"),))
+    fails(ValueError, "2 spans need 3 sentinels: got 2", corrupt, [1, 2, 3], [(0, 1), (2, 3)], [8, 9])
+    made = batches_for(preparation(tokenizer, NetworkConfig(), SENTENCES), (ObjectiveConfig("span-corruption"),))
+    assert len(made) == 3
 
 
 @settings(max_examples=30)
 @given(length=st.integers(2, 120), row=st.integers(0, 50), epoch=st.integers(0, 3), rate=st.sampled_from([0.15, 0.5]))
-def test_e3_spans_are_as_many_as_the_rate_says_and_the_inverse_restores_the_text(
-    length: int, row: int, epoch: int, rate: float
-) -> None:
+def test_e3_spans_are_as_many_as_the_rate_says_and_the_inverse_restores_the_text(length, row, epoch, rate) -> None:
     objective = SpanCorruption(SequenceToSequence(0, 2, 3), SENTINELS, rate=rate)
     ids = list(range(5, 5 + length))
     (spans,) = objective.spans(np.array([length]), np.array([row]), Draw(1, epoch))
@@ -84,27 +97,6 @@ def test_e3_spans_are_as_many_as_the_rate_says_and_the_inverse_restores_the_text
     assert batch.counts() == {"vocabulary": int(objective.sizes(store)[0])}
 
 
-def test_e3_every_way_to_part_a_number_is_as_probable() -> None:
-    """5 in 3 parts of at least 1 has 6 ways."""
-    seen: dict[tuple[int, ...], int] = {}
-    for row in range(3000):
-        parts = tuple(random_partition(5, 3, 3, 0, row, 7))
-        seen[parts] = seen.get(parts, 0) + 1
-    assert len(seen) == 6 and all(sum(parts) == 5 and min(parts) >= 1 for parts in seen)
-    assert all(abs(count - 500) < 4 * (500 * 5 / 6) ** 0.5 for count in seen.values())
-
-
-def test_e3_a_tokenizer_without_sentinels_and_too_many_spans_are_refused(tokenizer: Tokenizer) -> None:
-    plain = train_tokenizer(TokenizerConfig("bpe", vocab_size=120), SENTENCES)
-    given = preparation(plain, NetworkConfig(), SENTENCES)
-    with pytest.raises(TokenizerError, match="needs a tokenizer with sentinels"):
-        batches_for(given, (ObjectiveConfig("span-corruption"),))
-    with pytest.raises(ValueError, match="2 spans need 3 sentinels: got 2"):
-        corrupt([1, 2, 3], [(0, 1), (2, 3)], [8, 9])
-    made = batches_for(preparation(tokenizer, NetworkConfig(), SENTENCES), (ObjectiveConfig("span-corruption"),))
-    assert len(made) == 3
-
-
 # Next sentence ----------------------------------------------------------------------------------------------------
 
 HEADS = HeadConfig("masked-language-model"), HeadConfig("next-sentence")
@@ -117,10 +109,9 @@ def pairs_of(made: PlannedBatches, epoch: int) -> list[tuple[int, int, int]]:
     return list(zip(*columns))
 
 
-def test_e4_half_of_the_second_sentences_follow_and_no_false_one_is_of_the_same_document(tokenizer: Tokenizer) -> None:
+def test_e4_half_of_the_second_sentences_follow_and_every_false_one_is_of_another_document(tokenizer) -> None:
     texts = [f"Primeira {n}. Segunda {n}. Terceira {n}." for n in range(40)]
-    given = preparation(tokenizer, ENCODER, texts)
-    made = batches_for(given, (ObjectiveConfig("next-sentence"),))
+    made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
     assert isinstance(made, PlannedBatches) and len(made) == 80  # two pairs a document
     objective, store = made.objective, made.stores.first
     assert isinstance(objective, NextSentence)
@@ -138,9 +129,6 @@ def test_e4_half_of_the_second_sentences_follow_and_no_false_one_is_of_the_same_
     specials = (ids == tokenizer.bos_id) | (ids == tokenizer.eos_id)
     assert not bool((batch.labels["vocabulary"][specials] >= 0).any())  # a special token is never hidden
     assert segments.max() == 1 and batch.counts()["next-sentence"] == 8
-
-
-def test_e4_of_two_documents_every_false_pair_crosses_from_one_to_the_other(tokenizer: Tokenizer) -> None:
     texts = ["Um gato. Dois gatos. Três gatos. Quatro gatos.", "Um rato. Dois ratos."]
     made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
     assert isinstance(made, PlannedBatches) and isinstance(made.objective, NextSentence)
@@ -154,11 +142,13 @@ def test_e4_of_two_documents_every_false_pair_crosses_from_one_to_the_other(toke
     assert abs(follows - 600) < 4 * 300**0.5
     false = {(first, second) for first, second in seen if documents[first] != documents[second]}
     assert false == {(first, second) for first in (0, 1, 2) for second in (4, 5)} | {(4, second) for second in range(4)}
+    for texts in (["Um. Dois. Três."], ["Um.", "Dois."]):
+        with pytest.raises(DataError, match="needs two documents at least and one of two sentences"):
+            batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
 
 
 def test_e4_the_pairs_of_a_part_have_about_the_same_length_in_every_epoch(tokenizer: Tokenizer) -> None:
-    random = np.random.default_rng(1)
-    counts = (random.lognormal(2, 0.8, 800).astype(int) + 1).tolist()
+    counts = (np.random.default_rng(1).lognormal(2, 0.8, 800).astype(int) + 1).tolist()
     sentences = ["Um " + " ".join(["gato"] * count) + "." for count in counts]
     texts = [" ".join(sentences[row : row + 4]) for row in range(0, 800, 4)]
     made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
@@ -172,12 +162,6 @@ def test_e4_the_pairs_of_a_part_have_about_the_same_length_in_every_epoch(tokeni
         assert made.padding(epoch) < 0.2
 
 
-def test_e4_one_document_or_none_with_two_sentences_is_refused(tokenizer: Tokenizer) -> None:
-    for texts in (["Um. Dois. Três."], ["Um.", "Dois."]):
-        with pytest.raises(DataError, match="needs two documents at least and one of two sentences"):
-            batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
-
-
 # Prefix -----------------------------------------------------------------------------------------------------------
 
 
@@ -185,16 +169,12 @@ def test_e7_a_prefix_has_no_labels_and_sees_itself_whole(tokenizer: Tokenizer) -
     made = batches_for(preparation(tokenizer, NetworkConfig("decoder"), SENTENCES), (ObjectiveConfig("prefix"),))
     batch = made.parts(0).__next__().batch
     assert batch.mask is not None
-    length = batch.inputs["ids"].shape[1]
-    dense = batch.mask.dense(length)[:, 0]
+    dense = batch.mask.dense(batch.inputs["ids"].shape[1])[:, 0]
     for row, labels in enumerate(batch.labels["vocabulary"]):
         prefix = int((labels >= 0).int().argmax()) + 1
         assert bool(dense[row, :prefix, :prefix].all()) and not bool(dense[row, prefix - 1, prefix:].any())
         assert bool((labels[: prefix - 1] == -1).all())
-
-
-def test_e7_a_prefix_of_any_length_leaves_a_token_to_predict() -> None:
-    """Of four tokens 1 to 3 alike, within 5 standard deviations of 600 draws; so 3 to 1 are predicted."""
+    # Of four tokens 1 to 3 alike, within 5 standard deviations of 600 draws; so 3 to 1 are predicted
     store = MemoryStore({"ids": Ragged([[4, 5, 6, 7]] * 600)})
     labels = Prefix(0).batch(store, np.arange(600), Draw(1, 0)).labels["vocabulary"]
     counts = torch.bincount((labels >= 0).sum(dim=1), minlength=5).tolist()
@@ -228,31 +208,25 @@ def mixture() -> Mixture:
     return Mixture(members, lambda made: Shares.constant([3.0, 1.0]), budget=4096, seed=5)
 
 
-def test_a_mixture_gives_each_member_its_share_and_all_of_its_updates_in_order() -> None:
+def test_a_mixture_gives_each_member_its_share_in_order_and_can_be_entered_anywhere(tokenizer: Tokenizer) -> None:
     seen: list[Any] = [part for update in range(5000) for part in MADE.parts(update)]
     first = [number for name, number in seen if name == 0]
     second = [number for name, number in seen if name == 1]
     assert first == list(range(len(first))) and second == list(range(len(second)))
     assert abs(len(first) / len(seen) - 0.75) < 4 * (0.75 * 0.25 / len(seen)) ** 0.5
-
-
-MADE = mixture()
-
-
-def test_a_mixture_can_be_entered_anywhere() -> None:
-    """What an update holds is a function of its number, across the blocks in which members are drawn."""
-    whole = [list(MADE.parts(update)) for update in range(8300)]
-    for update in (8200, 4096, 4095, 17, 0, 8192):
-        assert list(mixture().parts(update)) == whole[update]
-
-
-def test_a_mixture_of_masked_and_causal_modelling_on_one_encoder(tokenizer: Tokenizer) -> None:
     network = NetworkConfig("encoder", heads=(HeadConfig("masked-language-model"),))
     given = preparation(tokenizer, network, SENTENCES * 20)
     made = batches_for(given, (ObjectiveConfig("masked"), ObjectiveConfig("causal", share=2.0, weight=0.5)))
     assert isinstance(made, Mixture)
     kinds = {(part.batch.mask is None, part.weights.get("vocabulary", 1.0)) for u in range(6) for part in made.parts(u)}
     assert kinds == {(True, 1.0), (False, 0.5)}
+    # What an update holds is a function of its number, across the blocks in which members are drawn
+    whole = [list(MADE.parts(update)) for update in range(8300)]
+    for update in (8200, 4096, 4095, 17, 0, 8192):
+        assert list(mixture().parts(update)) == whole[update]
+
+
+MADE = mixture()
 
 
 # Recipes ----------------------------------------------------------------------------------------------------------

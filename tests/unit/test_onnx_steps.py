@@ -35,6 +35,7 @@ from atento.inference.slots import Slots
 from atento.model import load
 from atento.networks import build_network
 from atento_cli.main import application
+from failing import fails
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, STRATEGIES, inputs, network_of
 from test_serve_engine_slots import check_rows, rows_of_inputs
 
@@ -87,14 +88,45 @@ def counted(steps: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rows
 
 
-@pytest.mark.parametrize("name", [*ENCODER_DECODERS, *DECODERS])
-def test_rows_in_slots_have_the_logits_of_each_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_in_slots_have_the_logits_of_each_alone_sources_are_not_copied_and_the_rest_is_run_by_pytorch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Rows join and leave a running batch."""
-    network = build_network((ENCODER_DECODERS | DECODERS)[name]).eval()
-    steps, rng = FastStepFunction(network, engine="onnx"), random.Random(5)
+    for name in (*ENCODER_DECODERS, *DECODERS):
+        network = build_network((ENCODER_DECODERS | DECODERS)[name]).eval()
+        steps, rng = FastStepFunction(network, engine="onnx"), random.Random(5)
+        rows = counted(steps, monkeypatch)
+        check_rows(Slots(steps), rows_of_inputs(PlainStepFunction(network), rng, 8), rng, atol=1e-3)
+        assert len(rows) > 10 and max(rows) > 4
+    # A graph that reads sources holds no copy of the weights, neither as they are nor packed
+    network = build_network(changed(ENCODER_DECODERS["transformer"], d_model=512, d_ff=4096, n_layers=4)).eval()
+    SourceGraph(network_of(ENCODER_DECODERS["transformer"], dtype=torch.float32))  # loads the library
+    before, size = memory(), sum(weight.nbytes for weight in network.encoder.parameters()) / 2**20
+    graph = SourceGraph(network)
+    assert size > 64 and memory() - before < size / 4
+    assert len(graph.sources(torch.ones(1, 3, dtype=torch.long))) == 4
+    network = network_of(ENCODER_DECODERS["transformer"], dtype=torch.float32)
+    steps = FastStepFunction(network, engine="onnx")
     rows = counted(steps, monkeypatch)
-    check_rows(Slots(steps), rows_of_inputs(PlainStepFunction(network), rng, 8), rng, atol=1e-3)
-    assert len(rows) > 10 and max(rows) > 4
+    monkeypatch.setattr("atento.inference.engine._BESIDE_THREADS", 16 * largest_weight(network.decoder))
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            for count in (3, 20):
+                steps.step(torch.full((count,), 5), steps.begin(torch.full((count, 4), 7), None))
+    finally:
+        torch.set_num_threads(before)
+    assert rows == [3, 20, 3]
+    # Sinusoids have no limit; their table has
+    monkeypatch.setattr("atento.inference.onnx_graph._SINUSOIDS", 8)
+    network = network_of(NetworkConfig(**SIZES | {"max_len": 8}), dtype=torch.float32)
+    ids, real = inputs([4])
+    steps = FastStepFunction(network, engine="onnx")
+    rows = counted(steps, monkeypatch)
+    options: Any = {"max_new_tokens": 20, "min_new_tokens": 20, "token_mask": real}
+    ((found,),), ((plain,),) = (generate(one, ids, Greedy(), **options) for one in (steps, network))
+    assert found.ids == plain.ids and len(rows) == 8
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -131,44 +163,6 @@ def test_steps_in_8_bits_are_near_those_of_pytorch(name: str, is_packed: bool, m
     assert rows == [3] * 4
 
 
-def test_sources_are_not_copied() -> None:
-    """A graph that reads sources holds no copy of the weights, neither as they are nor packed."""
-    network = build_network(changed(ENCODER_DECODERS["transformer"], d_model=512, d_ff=4096, n_layers=4)).eval()
-    SourceGraph(network_of(ENCODER_DECODERS["transformer"], dtype=torch.float32))  # loads the library
-    before, size = memory(), sum(weight.nbytes for weight in network.encoder.parameters()) / 2**20
-    graph = SourceGraph(network)
-    assert size > 64 and memory() - before < size / 4
-    assert len(graph.sources(torch.ones(1, 3, dtype=torch.long))) == 4
-
-
-def test_positions_without_a_row_in_the_table_are_run_by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sinusoids have no limit; their table has."""
-    monkeypatch.setattr("atento.inference.onnx_graph._SINUSOIDS", 8)
-    network = network_of(NetworkConfig(**SIZES | {"max_len": 8}), dtype=torch.float32)
-    ids, real = inputs([4])
-    steps = FastStepFunction(network, engine="onnx")
-    rows = counted(steps, monkeypatch)
-    options: Any = {"max_new_tokens": 20, "min_new_tokens": 20, "token_mask": real}
-    ((found,),), ((plain,),) = (generate(one, ids, Greedy(), **options) for one in (steps, network))
-    assert found.ids == plain.ids and len(rows) == 8
-
-
-def test_many_rows_are_run_by_pytorch_on_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = network_of(ENCODER_DECODERS["transformer"], dtype=torch.float32)
-    steps = FastStepFunction(network, engine="onnx")
-    rows = counted(steps, monkeypatch)
-    monkeypatch.setattr("atento.inference.engine._BESIDE_THREADS", 16 * largest_weight(network.decoder))
-    before = torch.get_num_threads()
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            for count in (3, 20):
-                steps.step(torch.full((count,), 5), steps.begin(torch.full((count, 4), 7), None))
-    finally:
-        torch.set_num_threads(before)
-    assert rows == [3, 20, 3]
-
-
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Of PyTorch, whose pool of several threads a fork loses with any engine."""
@@ -181,8 +175,7 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.usefixtures("one_thread")
 def test_threads_and_a_fork_share_a_graph() -> None:
     """Each has its own memory; there is no pool of threads that a fork would lose."""
-    network = network_of(ENCODER_DECODERS["transformer"], dtype=torch.float32)
-    steps = FastStepFunction(network, engine="onnx")
+    steps = FastStepFunction(network_of(ENCODER_DECODERS["transformer"], dtype=torch.float32), engine="onnx")
     texts = [inputs([length], seed=length)[0] for length in range(3, 11)]
 
     def written(number: int) -> list[int]:
@@ -199,8 +192,7 @@ def test_threads_and_a_fork_share_a_graph() -> None:
 
 def test_what_the_graphs_do_not_hold_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     network = network_of(ENCODER_DECODERS["transformer"], dtype=torch.float32)
-    with pytest.raises(UsageError, match="`engine` must be one of auto, torch, onnx: got 'tvm'"):
-        step_function(network, engine="tvm")  # type: ignore[arg-type]
+    fails(UsageError, "`engine` must be one of auto, torch, onnx: got 'tvm'", step_function, network, engine="tvm")
     with pytest.raises(CapabilityError, match="does not hold the precision bfloat16"):
         step_function(network, precision="bfloat16", engine="onnx")
     with pytest.raises(CapabilityError, match="does not hold the precision int8"):
@@ -229,11 +221,10 @@ def test_what_the_graphs_do_not_hold_is_named(monkeypatch: pytest.MonkeyPatch) -
             step_function(network, kind=kind, engine="tvm")  # type: ignore[arg-type]
     monkeypatch.setattr(engines, "find_spec", lambda name: None)
     assert step_function(network, engine="auto").graph is None  # type: ignore[union-attr]
-    with pytest.raises(MissingPartError, match="needs onnx and onnxruntime: pip install"):
-        step_function(network, engine="onnx")
+    fails(MissingPartError, "needs onnx and onnxruntime: pip install", step_function, network, engine="onnx")
 
 
-def test_a_model_says_which_engine_it_has() -> None:
+def test_a_model_says_which_engine_it_has_and_commands_take_one() -> None:
     name = "micro-world-en-pt"
     models = [load(name), load(name, engine="torch"), load(name, precision="int8"), load(name, engine="onnx")]
     in_8_bits = "onnx" if cpu_features()["vnni"] else "torch"
@@ -248,16 +239,10 @@ def test_a_model_says_which_engine_it_has() -> None:
     with pytest.raises(CapabilityError, match="for Transformers on the CPU, not for networks of type RecurrentSeq2Seq"):
         engine_of(recurrent, "onnx", "float32")
     assert engine_of(recurrent, "auto", "float32") == "torch"
-
-
-@pytest.mark.parametrize(
-    ("engine", "sentence"),
-    [("torch", ""), ("onnx", ""), ("tvm", "error: `engine` must be one of auto, torch, onnx: got 'tvm'")],
-)
-def test_commands_take_an_engine(engine: str, sentence: str) -> None:
-    arguments = ["translate", "micro-world-en-pt", "--engine", engine, "--device", "cpu"]
-    done = CliRunner().invoke(application("translate"), arguments, input="The white cat sleeps.\n")
-    if sentence:
-        assert isinstance(done.exception, UsageError) and str(done.exception) == sentence.removeprefix("error: ")
-    else:
-        assert (done.exit_code, done.stdout) == (0, "O gato branco dorme.\n")
+    for engine in ("torch", "onnx", "tvm"):
+        arguments = ["translate", "micro-world-en-pt", "--engine", engine, "--device", "cpu"]
+        done = CliRunner().invoke(application("translate"), arguments, input="The white cat sleeps.\n")
+        if engine != "tvm":
+            assert (done.exit_code, done.stdout) == (0, "O gato branco dorme.\n")
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception) == "`engine` must be one of auto, torch, onnx: got 'tvm'"

@@ -50,24 +50,18 @@ def test_each_command_reads_its_options(file: Path) -> None:
 
 def _own(name: str) -> set[str]:
     """What the methods of a class of options read of it."""
-    return {
-        attribute
-        for owner, attribute in reads(ast.parse((SOURCE / f"atento_cli/{name}.py").read_text("utf-8")))
-        if owner == "self"
-    }
+    tree = ast.parse((SOURCE / f"atento_cli/{name}.py").read_text("utf-8"))
+    return {attribute for owner, attribute in reads(tree) if owner == "self"}
 
 
-@pytest.mark.parametrize(
-    ("kind", "owners"),
-    [
+def test_each_setting_of_the_service_is_read() -> None:
+    """By its name, or by the worker, whose process is sent some of them by name."""
+    for kind, owners in (
         (settings.Limits, ("limits", "_limits", "limits_held")),
         (settings.ModelSettings, ("settings",)),
         (start.ServerSettings, ("settings", "self")),
-    ],
-)
-def test_each_setting_of_the_service_is_read(kind: type, owners: tuple[str, ...]) -> None:
-    """By its name, or by the worker, whose process is sent some of them by name."""
-    found = {name for tree in SERVICE.values() for owner, name in reads(tree) if owner in owners}
-    sent = {node.value for node in ast.walk(SERVICE["process.py"]) if isinstance(node, ast.Constant)}
-    found |= sent & {key for name in ("worker.py", "verbs.py") for key in keys(SERVICE[name])}
-    assert {field.name for field in fields(kind)} <= found
+    ):
+        found = {name for tree in SERVICE.values() for owner, name in reads(tree) if owner in owners}
+        sent = {node.value for node in ast.walk(SERVICE["process.py"]) if isinstance(node, ast.Constant)}
+        found |= sent & {key for name in ("worker.py", "verbs.py") for key in keys(SERVICE[name])}
+        assert {field.name for field in fields(kind)} <= found

@@ -9,17 +9,18 @@ import pytest
 
 from atento.base.errors import UsageError
 from atento_cli.output_paths import output_file, output_folder
+from failing import fails
 
 
-def test_a_file_that_can_be_written_and_one_that_will_be_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_can_be_written_and_one_that_will_be_replaced(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old.npy").write_bytes(b"old")
     for name in ("v.npy", "old.npy", str(tmp_path / "v.npy"), "V.NPY"):
         assert output_file(name, (".npy",)) == Path(name)
     assert output_file("any", ()) == Path("any") and (tmp_path / "old.npy").read_bytes() == b"old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old.npy"]  # nothing was made
+    with pytest.raises(UsageError, match=r"--out must end in \.html, \.svg or \.png: got 'x\.pdf'"):
+        output_file("x.pdf", (".html", ".svg", ".png"))
 
 
 @pytest.mark.parametrize(
@@ -44,14 +45,7 @@ def test_files_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
     assert said in str(caught.value) and caught.value.exit_status == 2
 
 
-def test_several_endings_are_named() -> None:
-    with pytest.raises(UsageError, match=r"--out must end in \.html, \.svg or \.png: got 'x\.pdf'"):
-        output_file("x.pdf", (".html", ".svg", ".png"))
-
-
-def test_folders_are_made_where_missing_and_kept_where_they_must_be_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_are_made_where_missing_and_kept_where_they_must_be_new(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
@@ -63,10 +57,8 @@ def test_folders_are_made_where_missing_and_kept_where_they_must_be_new(
     with pytest.raises(UsageError, match="--out full must be a new or empty folder: nothing is overwritten"):
         output_folder("full", new=True)
     for name in ("full/file", "full/file/below"):
-        with pytest.raises(UsageError, match=f"--out {name} cannot be written: .* is a file, and a folder is needed"):
-            output_folder(name)
-    with pytest.raises(UsageError, match="--out must name a folder: got an empty name"):
-        output_folder("")
+        fails(UsageError, f"--out {name} cannot be written: .* is a file, and a folder is needed", output_folder, name)
+    fails(UsageError, "--out must name a folder: got an empty name", output_folder, "")
 
 
 AS_ANOTHER = """
@@ -94,11 +86,7 @@ def test_without_permission() -> None:
         (place / "read-only").chmod(0o444)
         done = subprocess.run([sys.executable, "-c", AS_ANOTHER, name], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
-        for line, path, what in zip(
-            done.stdout.splitlines(),
-            ("locked/v", "locked/v", "read-only"),
-            ("locked", "locked", "read-only"),
-            strict=True,
-        ):
+        paths = ("locked/v", "locked/v", "read-only")
+        for line, path, what in zip(done.stdout.splitlines(), paths, ("locked", "locked", "read-only"), strict=True):
             said = f"UsageError --out {path} cannot be written: no permission to write to "
             assert line.startswith(said) and Path(line.removeprefix(said)).name == what, line

@@ -1,6 +1,7 @@
 """Texts packed into full rows: no token lost or learned twice, and isolated texts as if each were by itself (E1)."""
 
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,17 +77,12 @@ def test_no_token_is_lost_and_none_is_learned_twice(rows: Rows, longest: int, is
 POSITIONS: list[Any] = ["sinusoidal", "learned", "rotary", "alibi", "t5"]
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        *(f"network.positions={positions}" for positions in POSITIONS),
-        "network.mask={kind: window, left: 1, right: 0}",
-        "network.mask={kind: window, left: 1, right: 0, layers: [1]}",
-    ],
-)
+WINDOWED = [f"network.mask={{kind: window, left: 1, right: 0{more}}}" for more in ("", ", layers: [1]")]
+
+
+@pytest.mark.parametrize("key", [*(f"network.positions={positions}" for positions in POSITIONS), *WINDOWED])
 def test_isolated_texts_cost_what_each_costs_by_itself(key: str) -> None:
-    """The packed loss is the sum of the unpacked ones, in whatever row and place a text comes to stand; a window of the
-    network holds inside each text."""
+    """The packed loss is the sum of the unpacked ones, wherever a text comes to stand; a window holds inside each."""
     recipe = load_recipe("micro-world-lm", [key, "network.d_model=16", "network.d_ff=16"])
     network = build_network(_sized(recipe.recipe.network)).double().eval()
     random = np.random.default_rng(5)
@@ -106,9 +102,7 @@ def test_isolated_texts_cost_what_each_costs_by_itself(key: str) -> None:
 @pytest.mark.parametrize("layers", [None, (1,)], ids=["all", "one"])
 @pytest.mark.parametrize("architecture", ["decoder", "encoder"])
 @pytest.mark.parametrize("objective", ["prefix", "causal"])
-def test_c10_a_window_holds_under_the_mask_of_an_objective(
-    architecture: Literal["decoder", "encoder"], objective: Literal["prefix", "causal"], layers: tuple[int, ...] | None
-) -> None:
+def test_c10_a_window_holds_under_the_mask_of_an_objective(architecture, objective, layers) -> None:
     """In training, where two layers with a window of 1 reach 2 tokens, and as much in generation."""
     window = MaskConfig("window", left=1, right=0 if architecture == "decoder" else 1, layers=layers)
     heads = (HeadConfig("masked-language-model"),) if architecture == "encoder" else ()
@@ -142,9 +136,6 @@ def test_isolated_texts_do_not_see_each_other() -> None:
             with torch.no_grad():
                 logits.append(network(**batch.inputs, **mask).logits[0, 4:])
         assert torch.equal(*logits) == isolated
-
-
-def test_recipes_say_what_packing_is_for() -> None:
     with pytest.raises(RecipeError, match=r"data.pack isolated needs network.architecture decoder: a recurrent"):
         load_recipe("micro-world-lm", ["network.architecture=recurrent-lm", "data.pack=isolated"], environment={})
     load_recipe("micro-world-lm", ["network.architecture=recurrent-lm", "data.pack=stream"], environment={})
@@ -155,8 +146,6 @@ def test_recipes_say_what_packing_is_for() -> None:
 
 
 def _sized(config: NetworkConfig) -> NetworkConfig:
-    from dataclasses import replace
-
     torch.manual_seed(1)
     return replace(config, vocab_size=V, n_layers=2, n_heads=2, dropout=0.0, max_len=32)
 

@@ -13,6 +13,7 @@ from atento.config.recipe import SourceConfig
 from atento.data.files.paragraphs import paragraphs
 from atento.data.records.reader import TEXT, read_records
 from atento_world import write
+from failing import fails
 
 BOOK = """CAPÍTULO PRIMEIRO
 Aqui está o que contava, há muitos anos, um velho cônego da Capela
@@ -41,14 +42,10 @@ def joined(text: str) -> list[tuple[int, str]]:
     return [line for line in found if not isinstance(line, DataError)]
 
 
-def test_a_blank_line_or_room_for_the_next_word_ends_a_paragraph() -> None:
+def test_a_blank_line_or_room_ends_a_paragraph_and_broken_words_are_joined() -> None:
     assert joined(BOOK) == JOINED and joined("") == [] and joined("\n \n\t\n") == []
     assert joined("one line") == [(1, "one line")]
-
-
-@pytest.mark.parametrize(
-    ("ending", "following", "wanted"),
-    [
+    for ending, following, wanted in (
         ("um bom exem-", "plo de um exemplo, que se lê inteiro", "um bom exemplo de um exemplo"),
         ("e então disse-", "me que viria amanhã sem falta, disse", "e então disse-me que viria"),
         ("o guarda-", "chuva e outro guarda-chuva que era preto", "o guarda-chuva e outro"),
@@ -56,13 +53,11 @@ def test_a_blank_line_or_room_for_the_next_word_ends_a_paragraph() -> None:
         ("pala\u00advra quebra\u00ad", "da com um hífen que não se vê no texto", "palavra quebrada com"),
         ("isto é um travessão -", "e segue a frase que vai até o fim dela", "um travessão - e segue"),
         ("um intervalo de 10-", "20 metros que se mede com toda a calma", "de 10- 20 metros"),
-    ],
-)
-def test_a_word_broken_at_the_end_of_a_line(ending: str, following: str, wanted: str) -> None:
-    if "\u00ad" in ending:
-        wanted = wanted.replace("palavra", "pala\u00advra")
-    [(_, text)] = joined(f"{'palavras que enchem a linha ' + ending}\n{following}")
-    assert wanted in text
+    ):
+        if "\u00ad" in ending:
+            wanted = wanted.replace("palavra", "pala\u00advra")
+        [(_, text)] = joined(f"{'palavras que enchem a linha ' + ending}\n{following}")
+        assert wanted in text
 
 
 @given(st.integers(1, 400), st.integers(50, 90), st.booleans())
@@ -78,7 +73,7 @@ def test_wrapped_text_comes_back_as_it_was(seed: int, width: int, blank: bool) -
         assert sum(text in found for text in whole) >= 6
 
 
-def test_a_hard_wrapped_file_that_is_read_by_lines_is_told_of(tmp_path: Path) -> None:
+def test_a_hard_wrapped_file_that_is_read_by_lines_is_told_of_and_recipes_read_paragraphs(tmp_path: Path) -> None:
     texts = [pair.target for pair in write("train", 1200)]
     whole = [" ".join(texts[at : at + 6]) for at in range(0, 1200, 6)]
     (tmp_path / "book.txt").write_text("\n\n".join(textwrap.fill(text, 40) for text in whole), encoding="utf-8")
@@ -89,9 +84,6 @@ def test_a_hard_wrapped_file_that_is_read_by_lines_is_told_of(tmp_path: Path) ->
     (tmp_path / "words.txt").write_text("um gato\numa casa\n" * 100, encoding="utf-8")  # too few to tell
     for name in ("lines.txt", "words.txt"):
         assert read_records(SourceConfig(file=name), TEXT, tmp_path).warnings() == []
-
-
-def test_recipes_read_paragraphs(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text(BOOK, encoding="utf-8")
     found = read_records(SourceConfig(file="book.txt", paragraphs=True), TEXT, tmp_path)
     assert found["text"] == [text for _, text in JOINED] and found.where(3) == "book.txt:8"
@@ -107,7 +99,6 @@ def test_recipes_read_paragraphs(tmp_path: Path) -> None:
         "{world: train, paragraphs: true}": "is the micro-world: `paragraphs` joins the lines of a text file",
         "{file: a.jsonl, text: t, paragraphs: true}": "is a file with columns: `paragraphs` joins",
     }.items():
-        with pytest.raises(RecipeError, match=said):
-            load_recipe("micro-world-lm", [f"data.train={source}"], environment={})
+        fails(RecipeError, said, load_recipe, "micro-world-lm", [f"data.train={source}"], environment={})
     with pytest.raises(RecipeError, match=r"has `paragraphs`, and line N of one side must correspond to line N"):
         load_recipe("multi30k-en-de", ["data.train.paragraphs=true"], environment={})

@@ -26,6 +26,7 @@ from atento.tasks.text_perplexity import Windows
 from atento.text.tokenizer_training import train_tokenizer
 from atento_cli.commands.perplexity import register
 from atento_world import write
+from failing import fails
 
 PAIRS = write("train", 40)
 TEXTS = [pair.source for pair in PAIRS[:6]]
@@ -39,8 +40,7 @@ def model(architecture: str, *, task: str = "language-modeling", tokenizer: Any 
     """A small random model in double precision, so that only the order of sums differs."""
     torch.manual_seed(1)
     sizes = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 2, "vocab_size": tokenizer.vocab_size}
-    config = NetworkConfig(**{"architecture": architecture} | sizes | changes)
-    network = build_network(config).eval().double()
+    network = build_network(NetworkConfig(**{"architecture": architecture} | sizes | changes)).eval().double()
     stored = {"task": task, "network": network_to_dict(network.config)}
     return Model(network, tokenizer, stored | changes.pop("config", {}), None, precision="float64")
 
@@ -68,20 +68,30 @@ def by_loop(loaded: Model, row: list[int]) -> float:
     return total
 
 
-@pytest.mark.parametrize("architecture", ["decoder", "recurrent-lm"])
-def test_i6_a_language_model_scores_each_token_and_eos(architecture: str) -> None:
-    loaded = model(architecture)
-    loaded.config["template"] = "bos"
-    rows = [[TOKENIZER.bos_id, *TOKENIZER.encode(text), TOKENIZER.eos_id] for text in TEXTS]
-    total = sum(by_loop(loaded, row) for row in rows)
-    tokens = sum(len(row) - 1 for row in rows)
-    score = loaded.perplexity(TEXTS)
-    assert score.value == pytest.approx(math.exp(-total / tokens), rel=1e-10)
-    assert score.parts["tokens"] == tokens and score.name == "perplexity"
-    assert score.settings.startswith("weighted:tokens|kind:causal|window:") and score.settings.endswith("eos:scored")
+def test_i6_a_language_model_scores_each_token_and_eos_and_without_bos_not_the_first() -> None:
+    for architecture in ("decoder", "recurrent-lm"):
+        loaded = model(architecture)
+        loaded.config["template"] = "bos"
+        rows = [[TOKENIZER.bos_id, *TOKENIZER.encode(text), TOKENIZER.eos_id] for text in TEXTS]
+        total = sum(by_loop(loaded, row) for row in rows)
+        tokens = sum(len(row) - 1 for row in rows)
+        score = loaded.perplexity(TEXTS)
+        assert score.value == pytest.approx(math.exp(-total / tokens), rel=1e-10)
+        assert score.parts["tokens"] == tokens and score.name == "perplexity"
+        assert score.settings.startswith("weighted:tokens|kind:causal|window:") and score.settings.endswith(
+            "eos:scored"
+        )
+    # One that was trained here scores the end of a text, as in its training; a released one does not
+    for ended in (True, False):
+        loaded = decoder("none" if ended else None)
+        rows = [[*TOKENIZER.encode(text), *([TOKENIZER.eos_id] if ended else [])] for text in TEXTS]
+        score = loaded.perplexity(TEXTS)
+        total = sum(by_loop(loaded, row) for row in rows)
+        assert score.value == pytest.approx(math.exp(-total / sum(len(row) - 1 for row in rows)), rel=1e-10)
+        assert score.settings.endswith("eos:scored" if ended else "eos:none")
 
 
-def test_i6_perplexity_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_i6_perplexity_does_not_depend_on_the_batch_and_long_texts_are_read_in_windows(monkeypatch) -> None:
     """Alone, together with others, in another order, in batches of another size."""
     for loaded in (decoder(), model("recurrent-lm"), masked()):
         whole = loaded.perplexity(TEXTS)
@@ -92,29 +102,12 @@ def test_i6_perplexity_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPa
             patch.setattr("atento.tasks.text_perplexity._TOKENS", 30)
             patch.setattr("atento.tasks.text_perplexity._LOGITS", 700)
             assert loaded.perplexity(TEXTS).value == pytest.approx(whole.value, rel=1e-12)
-
-
-def test_i6_the_perplexity_of_a_language_model_is_that_of_its_validation() -> None:
     loaded = decoder()
     rows = Ragged([[TOKENIZER.bos_id, *TOKENIZER.encode(text), TOKENIZER.eos_id] for text in TEXTS])
     batches = PlannedBatches(MemoryStore({"ids": rows}), Causal(TOKENIZER.pad_id), budget=64, seed=1)
     (mean,) = mean_losses(loaded.network, batches.in_order(64)).values()
     assert loaded.perplexity(TEXTS).value == pytest.approx(math.exp(mean), rel=1e-9)
-
-
-@pytest.mark.parametrize("ended", [True, False])
-def test_a_model_without_bos_does_not_score_the_first_token(ended: bool) -> None:
-    """One that was trained here scores the end of a text, as in its training; a released one does not."""
-    loaded = decoder("none" if ended else None)
-    rows = [[*TOKENIZER.encode(text), *([TOKENIZER.eos_id] if ended else [])] for text in TEXTS]
-    score = loaded.perplexity(TEXTS)
-    total = sum(by_loop(loaded, row) for row in rows)
-    assert score.value == pytest.approx(math.exp(-total / sum(len(row) - 1 for row in rows)), rel=1e-10)
-    assert score.settings.endswith("eos:scored" if ended else "eos:none")
-
-
-def test_long_texts_are_read_in_windows() -> None:
-    """A window of 8 and a stride of 3: each token with the context that its window leaves it."""
+    # A window of 8 and a stride of 3: each token with the context that its window leaves it
     loaded = decoder()
     text = " ".join(TEXTS)
     row = [TOKENIZER.bos_id, *TOKENIZER.encode(text), TOKENIZER.eos_id]
@@ -130,18 +123,15 @@ def test_long_texts_are_read_in_windows() -> None:
     assert score.value == pytest.approx(math.exp(-total / (len(row) - 1)), rel=1e-10)
     assert "window:8|stride:3" in score.settings
     assert loaded.perplexity(text, window=200).value != pytest.approx(score.value, rel=1e-6)
-
-
-@pytest.mark.parametrize("two_sided", [True, False])
-def test_windows_score_each_token_once(two_sided: bool) -> None:
-    for length in range(30):
-        for size in range(1, 12):
-            for stride in range(1, size + 1):
-                scored = []
-                for begin, end, first, last in Windows(size, stride).of(length, two_sided=two_sided):
-                    assert begin <= first < last <= end <= min(length, begin + size)
-                    scored += range(first, last)
-                assert scored == list(range(length))
+    for two_sided in (True, False):
+        for length in range(30):
+            for size in range(1, 12):
+                for stride in range(1, size + 1):
+                    scored = []
+                    for begin, end, first, last in Windows(size, stride).of(length, two_sided=two_sided):
+                        assert begin <= first < last <= end <= min(length, begin + size)
+                        scored += range(first, last)
+                    assert scored == list(range(length))
 
 
 def test_a_masked_model_masks_each_token_in_turn() -> None:
@@ -159,9 +149,7 @@ def test_a_masked_model_masks_each_token_in_turn() -> None:
     score = loaded.perplexity(TEXTS)
     assert score.value == pytest.approx(math.exp(-total / tokens), rel=1e-10)
     assert score.name == "pseudo-perplexity" and score.parts["tokens"] == tokens
-
-
-def test_a_masked_model_reads_long_texts_in_windows_with_special_tokens() -> None:
+    # Long texts are read in windows with special tokens
     loaded = masked(max_len=10)
     ids = TOKENIZER.encode(" ".join(TEXTS[:2]))
     assert len(ids) > 12
@@ -178,19 +166,16 @@ def test_a_masked_model_reads_long_texts_in_windows_with_special_tokens() -> Non
     assert score.value == pytest.approx(math.exp(-total / len(ids)), rel=1e-10)
 
 
-@pytest.mark.parametrize("architecture", ["encoder-decoder", "recurrent-seq2seq"])
-def test_pairs_are_scored_as_by_model_score(architecture: str) -> None:
-    loaded = model(architecture, task="translation")
-    sources, targets = [pair.source for pair in PAIRS[:4]], [pair.target for pair in PAIRS[:4]]
-    scores = loaded.score(sources, targets)
-    tokens = sum(len(each.tokens) for each in scores)
-    expected = math.exp(-sum(each.total for each in scores) / tokens)
-    score = loaded.perplexity([*sources, ""], [*targets, " "])
-    assert score.value == pytest.approx(expected, rel=1e-9) and score.parts["tokens"] == tokens
-    assert score.segments[-1] == [0, 0]
-
-
-def test_elmo_predicts_words_both_ways() -> None:
+def test_pairs_are_scored_as_by_model_score_and_elmo_predicts_words_both_ways() -> None:
+    for architecture in ("encoder-decoder", "recurrent-seq2seq"):
+        loaded = model(architecture, task="translation")
+        sources, targets = [pair.source for pair in PAIRS[:4]], [pair.target for pair in PAIRS[:4]]
+        scores = loaded.score(sources, targets)
+        tokens = sum(len(each.tokens) for each in scores)
+        expected = math.exp(-sum(each.total for each in scores) / tokens)
+        score = loaded.perplexity([*sources, ""], [*targets, " "])
+        assert score.value == pytest.approx(expected, rel=1e-9) and score.parts["tokens"] == tokens
+        assert score.segments[-1] == [0, 0]
     elmo = ELMoConfig(characters=None, d_cell=12)
     loaded = model("elmo", task="bidirectional-language-modeling", tokenizer=WORDS, elmo=elmo)
     total, targets = 0.0, 0
@@ -212,21 +197,15 @@ def test_what_is_refused() -> None:
         ({"stride": 0}, r"`stride` must lie between 1 and the window, 12: got 0"),
         ({"stride": 13}, r"`stride` must lie between 1 and the window, 12: got 13"),
     ):
-        with pytest.raises(UsageError, match=message):
-            loaded.perplexity(TEXTS, **options)
-    with pytest.raises(UsageError, match="there is nothing to score: got 0 tokens"):
-        loaded.perplexity(["", " "])
-    with pytest.raises(UsageError, match="`targets` are for an encoder-decoder: this network is a Decoder"):
-        loaded.perplexity("a", "b")
-    with pytest.raises(UsageError, match="`stride` needs a `window`"):
-        model("recurrent-lm").perplexity("a", stride=4)
-    with pytest.raises(CapabilityError, match=r"this network \(Encoder\) has no head for them"):
-        model("encoder").perplexity("a")
+        fails(UsageError, message, loaded.perplexity, TEXTS, **options)
+    fails(UsageError, "there is nothing to score: got 0 tokens", loaded.perplexity, ["", " "])
+    fails(UsageError, "`targets` are for an encoder-decoder: this network is a Decoder", loaded.perplexity, "a", "b")
+    fails(UsageError, "`stride` needs a `window`", model("recurrent-lm").perplexity, "a", stride=4)
+    fails(CapabilityError, r"this network \(Encoder\) has no head for them", model("encoder").perplexity, "a")
     translator = model("encoder-decoder", task="translation")
     with pytest.raises(UsageError, match="an encoder-decoder predicts targets from sources: give `targets` too"):
         translator.perplexity(TEXTS)
-    with pytest.raises(UsageError, match="give as many sources as targets: got 2 and 1"):
-        translator.perplexity(["a", "b"], ["c"])
+    fails(UsageError, "give as many sources as targets: got 2 and 1", translator.perplexity, ["a", "b"], ["c"])
     with pytest.raises(UsageError, match="`window` and `stride` are for texts, not for pairs"):
         translator.perplexity(["a"], ["c"], window=4)
 
@@ -264,7 +243,7 @@ def run(*arguments: str | Path, stdin: str | None = None) -> Result:
     return result
 
 
-def test_the_command_prints_one_line_or_each_text_or_json(folders: Path) -> None:
+def test_the_command_prints_lines_texts_or_json_holds_gates_and_reads_pairs_from_one_file_or_two(folders: Path) -> None:
     expected = decoder().perplexity([*TEXTS[:2], "", TEXTS[2]])
     assert run(folders / "decoder", folders / "texts").stdout == f"{expected}\n"
     lines = run(folders / "decoder", folders / "texts", "--per-text").stdout.split("\n")
@@ -275,10 +254,12 @@ def test_the_command_prints_one_line_or_each_text_or_json(folders: Path) -> None
     assert record["value"] == pytest.approx(expected.per_sentence()[0], rel=1e-9)
     assert record["texts"][1] == {"perplexity": None, "nll": 0, "tokens": 0}
     assert record["interval"]["low"] <= record["value"] <= record["interval"]["high"]
-
-
-def test_the_command_joins_the_lines_of_paragraphs(folders: Path) -> None:
-    """Lines of one width, two paragraphs: scored as two texts; not joined unless that is asked for."""
+    assert run(folders / "decoder", folders / "texts", "--fail-under", "perplexity=1e9").exit_code == 0
+    missed = run(folders / "decoder", folders / "texts", "--fail-under", "bits=1")
+    assert missed.exit_code == 3 and "gate missed: bits" in missed.stderr and missed.stdout.startswith("perplexity ")
+    with pytest.raises(UsageError, match="--fail-under takes perplexity, nll or bits: got 'bleu'"):
+        run(folders / "decoder", folders / "texts", "--fail-under", "bleu=1")
+    # Lines of one width, two paragraphs: scored as two texts; not joined unless that is asked for
     wrapped = f"{TEXTS[0]}\n{TEXTS[1]}\n\n{TEXTS[2]}\n"
     (folders / "wrapped").write_text(wrapped, encoding="utf-8")
     joined = run(folders / "decoder", folders / "wrapped", "--paragraphs")
@@ -287,17 +268,6 @@ def test_the_command_joins_the_lines_of_paragraphs(folders: Path) -> None:
     by_line = f"{decoder().perplexity([*TEXTS[:2], '', TEXTS[2]])}\n"
     for flags in ((), ("--lines",)):
         assert run(folders / "decoder", folders / "wrapped", *flags).stdout == by_line != joined.stdout
-
-
-def test_the_command_holds_gates(folders: Path) -> None:
-    assert run(folders / "decoder", folders / "texts", "--fail-under", "perplexity=1e9").exit_code == 0
-    missed = run(folders / "decoder", folders / "texts", "--fail-under", "bits=1")
-    assert missed.exit_code == 3 and "gate missed: bits" in missed.stderr and missed.stdout.startswith("perplexity ")
-    with pytest.raises(UsageError, match="--fail-under takes perplexity, nll or bits: got 'bleu'"):
-        run(folders / "decoder", folders / "texts", "--fail-under", "bleu=1")
-
-
-def test_the_command_reads_pairs_from_one_file_or_two(folders: Path) -> None:
     together = run(folders / "translator", folders / "pairs").stdout
     assert together.startswith("perplexity ") and "kind:pairs" in together
     assert run(folders / "translator", folders / "sources", folders / "targets").stdout == together
@@ -308,8 +278,7 @@ def test_the_command_reads_pairs_from_one_file_or_two(folders: Path) -> None:
         (("blank",), "there is nothing to score: the file has no text"),
         (("sources", "texts"), r"line N of .*texts must correspond to line N of .*sources: got 4 and 2 lines"),
     ):
-        with pytest.raises(DataError, match=message):
-            run(folders / "translator", *(folders / name for name in files))
+        fails(DataError, message, run, folders / "translator", *(folders / name for name in files))
     mixed = folders / "mixed"
     mixed.write_bytes((folders / "pairs").read_bytes() + b"no tab\n\xff\nhalf\t\n")
     skipped = run(folders / "translator", mixed, "--skip-bad")

@@ -32,29 +32,21 @@ RECIPE = ["micro-world-lm", "data.train.0.count=200", "data.valid.0.count=20", "
 RECIPE += ["training.batch_tokens=512"]
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_bytes_of_weights_and_state_are_those_of_a_real_step(name: str) -> None:
-    network = build_network(NETWORK)
-    config = replace(TrainingConfig(), optimizer=name, ema=0.9)  # type: ignore[arg-type]
-    updater = Updater(network, config, "float32")
-    for parameter in network.parameters():
-        parameter.grad = torch.randn_like(parameter)
-    updater.optimizer.step(1e-3)
-    weights, optimizer = updater.checkpoint_tensors()
-    memory = memory_of_weights(network, config, all_weights(network), "float32")
-    assert memory["optimizer"] == sum(value.nbytes for value in updater.optimizer.tensors().values())
-    assert memory["weights"] == sum(value.nbytes for value in network.parameters()) == memory["moving average"]
-    assert memory["copy for a checkpoint"] == sum(value.nbytes for value in [*weights.values(), *optimizer.values()])
-
-
-def planned(*more: str) -> dict[str, object]:
-    done = CliRunner().invoke(application(), ["plan", *RECIPE, "--json", "--threads", "1", *more])
-    assert done.exit_code == 0, done.output
-    plan: dict[str, object] = json.loads(done.stdout)
-    return plan
-
-
-def test_the_command_says_parameters_memory_and_computation() -> None:
+def test_the_bytes_of_weights_and_state_are_those_of_a_real_step_and_said_with_computation() -> None:
+    for name in OPTIMIZERS:
+        network = build_network(NETWORK)
+        config = replace(TrainingConfig(), optimizer=name, ema=0.9)  # type: ignore[arg-type]
+        updater = Updater(network, config, "float32")
+        for parameter in network.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        updater.optimizer.step(1e-3)
+        weights, optimizer = updater.checkpoint_tensors()
+        memory = memory_of_weights(network, config, all_weights(network), "float32")
+        assert memory["optimizer"] == sum(value.nbytes for value in updater.optimizer.tensors().values())
+        assert memory["weights"] == sum(value.nbytes for value in network.parameters()) == memory["moving average"]
+        assert memory["copy for a checkpoint"] == sum(
+            value.nbytes for value in [*weights.values(), *optimizer.values()]
+        )
     plan, recomputed = planned(), planned("training.activation_checkpointing=true")
     memory, less = plan["memory"], recomputed["memory"]
     assert isinstance(memory, dict) and isinstance(less, dict)
@@ -66,16 +58,19 @@ def test_the_command_says_parameters_memory_and_computation() -> None:
     assert isinstance(twice["memory"], dict) and twice["memory"]["activations"] > 1.5 * memory["activations"]
 
 
+def planned(*more: str) -> dict[str, object]:
+    done = CliRunner().invoke(application(), ["plan", *RECIPE, "--json", "--threads", "1", *more])
+    assert done.exit_code == 0, done.output
+    plan: dict[str, object] = json.loads(done.stdout)
+    return plan
+
+
 @pytest.mark.parametrize(("steps", "lines"), [(50, 1), (49, 0)])
 def test_an_estimate_from_50_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: int, lines: int) -> None:
     (tmp_path / "text.txt").write_text("o gato dorme\na uva caiu\n", encoding="utf-8")
     network = {"d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1, "max_len": 16}
-    recipe = {
-        "task": "language-modeling",
-        "data": {"train": {"file": str(tmp_path / "text.txt")}},
-        "tokenizer": {"kind": "character"},
-        "network": network,
-    }
+    recipe = {"task": "language-modeling", "data": {"train": {"file": str(tmp_path / "text.txt")}}, "network": network}
+    recipe |= {"tokenizer": {"kind": "character"}}
     train(recipe, {"training.steps": steps}, out=tmp_path / "run")
     estimates = [line for line in capsys.readouterr().err.splitlines() if "estimate: " in line]
     assert len(estimates) == lines and all("MiB of memory" in line for line in estimates)
@@ -109,7 +104,7 @@ def test_a_plan_for_several_processes_sends_what_an_all_reduce_in_a_ring_sends()
     assert parts == 6 and float(str(many["computation"])) == pytest.approx(float(str(one["computation"])) * 2 / 6)
 
 
-def test_the_table_of_several_processes_says_what_does_not_fit() -> None:
+def test_the_table_of_several_processes_says_what_does_not_fit_and_refuses_as_training_does(tmp_path: Path) -> None:
     words = ["plan", *RECIPE, "--world", "64", "--device", "a100"]
     done = CliRunner().invoke(application(), words)
     assert done.exit_code == 0, done.output
@@ -119,31 +114,25 @@ def test_the_table_of_several_processes_says_what_does_not_fit() -> None:
     assert "--world must be a multiple of `training.parallel.shard`, 3: got 64" in str(done.exception)
     done = CliRunner().invoke(application(), ["plan", *RECIPE, "--world", "2", "--device", "h10"])
     assert "got 'h10'; did you mean 'h100'?" in str(done.exception)
+    assert refused("--device", "h100").endswith("give their number too, such as --world 8")
+    copies = ("training.parallel.replicate=4", "training.parallel.shard=2", "--device", "h100")
+    assert "--world must be 8, which `training.parallel` says" in refused(*copies, "--world", "4")
+    done = CliRunner().invoke(application(), ["plan", *RECIPE, "training.parallel.shard=2"])
+    assert done.exit_code == 0 and "--world 2 plans sharded ones" in done.stderr
+    # With the sentence of training, which reads the network to know it
+    for world in ((), ("--world", "4", "--device", "h100")):
+        words = ("training.scheduled_sampling.share=0.5", "training.parallel.shard=2")
+        said = refused(*words, *world)
+        recipe = load_recipe(RECIPE[0], [*RECIPE[1:], *words]).recipe
+        with torch.device("meta"), pytest.raises(UsageError) as training:
+            check_sharded(recipe, build_network(NETWORK), None)
+        assert said == str(training.value) and "`training.scheduled_sampling` cannot be used with" in said
 
 
 def refused(*words: str) -> str:
     done = CliRunner().invoke(application(), ["plan", *RECIPE, *words])
     assert isinstance(done.exception, UsageError), done.output
     return str(done.exception)
-
-
-@pytest.mark.parametrize("world", [(), ("--world", "4", "--device", "h100")])
-def test_a_plan_refuses_what_training_with_sharded_weights_refuses(tmp_path: Path, world: tuple[str, ...]) -> None:
-    """With the sentence of training, which reads the network to know it."""
-    words = ("training.scheduled_sampling.share=0.5", "training.parallel.shard=2")
-    said = refused(*words, *world)
-    recipe = load_recipe(RECIPE[0], [*RECIPE[1:], *words]).recipe
-    with torch.device("meta"), pytest.raises(UsageError) as training:
-        check_sharded(recipe, build_network(NETWORK), None)
-    assert said == str(training.value) and "`training.scheduled_sampling` cannot be used with" in said
-
-
-def test_a_plan_of_a_gpu_asks_for_the_number_of_processes_and_one_of_shards_for_its_world() -> None:
-    assert refused("--device", "h100").endswith("give their number too, such as --world 8")
-    copies = ("training.parallel.replicate=4", "training.parallel.shard=2", "--device", "h100")
-    assert "--world must be 8, which `training.parallel` says" in refused(*copies, "--world", "4")
-    done = CliRunner().invoke(application(), ["plan", *RECIPE, "training.parallel.shard=2"])
-    assert done.exit_code == 0 and "--world 2 plans sharded ones" in done.stderr
 
 
 def test_two_runs_in_threads_have_the_first_weights_of_their_seeds(monkeypatch: pytest.MonkeyPatch) -> None:

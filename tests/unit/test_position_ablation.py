@@ -15,9 +15,8 @@ SIZES = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 
 
 def make(architecture, positions, **changes):
     torch.manual_seed(1)
-    network = (
-        build_network(NetworkConfig(architecture=architecture, positions=positions, **SIZES | changes)).double().eval()
-    )
+    config = NetworkConfig(architecture=architecture, positions=positions, **SIZES | changes)
+    network = build_network(config).double().eval()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.normal_(0.2, 0.6)
@@ -29,11 +28,8 @@ def logits(network):
     return network(*inputs).logits.detach()
 
 
-KINDS = ["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix", "disentangled"]
-
-
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix", "disentangled"])
 def test_b7_a_network_of_one_scheme_is_one_of_none(architecture, kind):
     changes = {"attention": {"scale": 0.2}} if kind == "disentangled" else {}  # its own scale is another
     network, none = (make(architecture, PositionConfig(one), d_model=24, **changes) for one in (kind, "none"))
@@ -44,15 +40,10 @@ def test_b7_a_network_of_one_scheme_is_one_of_none(architecture, kind):
     assert torch.equal(logits(network), before) and not torch.allclose(before, logits(none), rtol=0, atol=1e-6)
 
 
-def test_b7_each_of_a_sum_by_itself():
+def test_b7_each_of_a_sum_by_itself_back_after_an_error() -> None:
     """Two of one kind, one in a single layer, one added in a layer: the others stay as they are."""
-    schemes = (
-        PositionConfig("sinusoidal"),
-        PositionConfig("shaw", max_distance=2, layers=(1,)),
-        PositionConfig("t5"),
-        PositionConfig("t5", heads=(0,)),
-        PositionConfig("learned", layers=(0,)),
-    )
+    schemes = (PositionConfig("sinusoidal"), PositionConfig("shaw", max_distance=2, layers=(1,)), PositionConfig("t5"))
+    schemes += (PositionConfig("t5", heads=(0,)), PositionConfig("learned", layers=(0,)))
     network = make("decoder", schemes)
     assert scheme_names(network.config) == ["sinusoidal", "shaw", "t5 1", "t5 2", "learned"]
     effects = position_effects(network, lambda: float(logits(network).square().sum()))
@@ -64,18 +55,13 @@ def test_b7_each_of_a_sum_by_itself():
     assert [len(layer) for layer in network.stack.positions.relative] == [2, 3]
     with without_scheme(network, "learned"), without_scheme(network, "shaw"):
         assert torch.equal(logits(network), inside)
-
-
-def test_b7_comes_back_after_an_error_and_names_what_there_is():
     network = make("decoder", (PositionConfig("alibi"), PositionConfig("sinusoidal")))
     before = logits(network)
     with pytest.raises(ZeroDivisionError), without_scheme(network, "alibi"):
         raise ZeroDivisionError
     assert torch.equal(logits(network), before)
-    with (
-        pytest.raises(UsageError, match=r"no position scheme 'shaw' in this network.*alibi, sinusoidal"),
-        without_scheme(network, "shaw"),
-    ):
+    said = r"no position scheme 'shaw' in this network.*alibi, sinusoidal"
+    with pytest.raises(UsageError, match=said), without_scheme(network, "shaw"):
         pass
     bare = make("decoder", PositionConfig("none"))
     assert position_effects(bare, lambda: 1.0) == {}

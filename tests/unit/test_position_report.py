@@ -13,6 +13,7 @@ from atento.base.errors import UsageError
 from atento.runs.train import train
 from atento_cli.commands.runs import register
 from atento_cli.plans.position_report import position_report
+from failing import fails
 from runs_of_words import WORDS, write_texts
 
 RECIPE = """
@@ -29,8 +30,8 @@ metrics: []
 def run_of(folder: Path, task: str, train_data: str, preset: str, positions: str = "learned") -> Path:
     text = RECIPE.format(task=task, train=train_data, preset=preset, positions=positions)
     (folder / "recipe.yaml").write_text(text, encoding="utf-8")
-    train(folder / "recipe.yaml", out=folder / "run", device="cpu", threads=1)
-    return folder / "run"
+    train(folder / "recipe.yaml", out=folder / f"{task} {positions}", device="cpu", threads=1)
+    return folder / f"{task} {positions}"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_of(folder, "translation", "{source: train.en, target: train.pt}", "transformer-tiny")
 
 
-def test_b3_tokens_are_those_of_the_texts_over_three_epochs(pairs: Path) -> None:
+def test_b3_tokens_are_those_of_the_texts_movement_that_of_the_weights_and_the_command_shows_both(pairs: Path) -> None:
     """A source has its words and </s>, a target's input <s> and its words; a position is reached if one is so long."""
     source, target = position_report(pairs)
     assert (source.side, target.side) == ("source", "target")
@@ -53,30 +54,12 @@ def test_b3_tokens_are_those_of_the_texts_over_three_epochs(pairs: Path) -> None
         assert table.updates[0] == table.step and table.updates == sorted(table.updates, reverse=True)
         assert [u > 0 for u in table.updates] == [t > 0 for t in table.tokens]
         assert all(u <= t for u, t in zip(table.updates, table.tokens))
-
-
-def test_b3_movement_is_that_of_the_weights_and_unreached_rows_stay(pairs: Path) -> None:
-    source, target = position_report(pairs)
     (path,) = (pairs / "checkpoints").glob("step-*")
     weights = load_file(path / "model.safetensors")
     for table in (source, target):
         torch.testing.assert_close(torch.tensor(table.norms), weights[f"{table.name}.weight"].norm(dim=1))
         assert table.moved is not None
         assert [moved > 0 for moved in table.moved] == [count > 0 for count in table.updates]
-
-
-@pytest.mark.parametrize("task", ["language-modeling", "masked-language-modeling"])
-def test_b3_texts(tmp_path: Path, task: str) -> None:
-    """A language model reads <s> and all words but guesses the end; a masked one reads both marks."""
-    write_texts(tmp_path / "book.txt", [1 + n % 6 for n in range(20)])
-    preset = "gpt2" if task == "language-modeling" else "bert-tiny"
-    (table,) = position_report(run_of(tmp_path, task, "{file: book.txt}", preset))
-    marks = 1 if task == "language-modeling" else 2
-    assert table.side == "text"
-    assert table.tokens == [3 * sum(1 + n % 6 + marks > place for n in range(20)) for place in range(12)]
-
-
-def test_b3_the_command(pairs: Path) -> None:
     app = typer.Typer()
     register(app)
     app.command("other")(lambda: None)
@@ -85,18 +68,22 @@ def test_b3_the_command(pairs: Path) -> None:
     lines = result.stdout.splitlines()
     assert lines[0].startswith("source_inputs.positions.schemes.0 (source), ") and "3 positions were never" in lines[0]
     assert lines[1].split() == ["positions", "updates", "tokens", "norm", "moved", "by"] and len(lines) == 2 * 14
-    records = [
-        json.loads(line)
-        for line in CliRunner().invoke(app, ["runs", "positions", str(pairs), "--json"]).stdout.splitlines()
-    ]
+    printed = CliRunner().invoke(app, ["runs", "positions", str(pairs), "--json"]).stdout
+    records = [json.loads(line) for line in printed.splitlines()]
     assert [record["unreached"] for record in records] == [3, 6] and len(records[0]["tokens"]) == 12
 
 
-def test_b3_what_cannot_be_reported_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not a run with a checkpoint"):
-        position_report(tmp_path)
+def test_b3_texts_and_what_cannot_be_reported(tmp_path: Path) -> None:
+    """A language model reads <s> and all words but guesses the end; a masked one reads both marks."""
+    for task in ("language-modeling", "masked-language-modeling"):
+        write_texts(tmp_path / "book.txt", [1 + n % 6 for n in range(20)])
+        preset = "gpt2" if task == "language-modeling" else "bert-tiny"
+        (table,) = position_report(run_of(tmp_path, task, "{file: book.txt}", preset))
+        marks = 1 if task == "language-modeling" else 2
+        assert table.side == "text"
+        assert table.tokens == [3 * sum(1 + n % 6 + marks > place for n in range(20)) for place in range(12)]
+    fails(UsageError, "is not a run with a checkpoint", position_report, tmp_path)
     write_texts(tmp_path / "book.txt", [3] * 20)
     run = run_of(tmp_path, "language-modeling", "{file: book.txt}", "gpt2", "sinusoidal")
-    with pytest.raises(UsageError, match="has no learned positions: its schemes are sinusoidal"):
-        position_report(run)
+    fails(UsageError, "has no learned positions: its schemes are sinusoidal", position_report, run)
     assert WORDS

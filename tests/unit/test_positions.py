@@ -2,7 +2,6 @@
 
 import cmath
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -18,31 +17,35 @@ from atento.attention.relative import ALiBi
 from atento.attention.relative_terms import QueryKeyPositions
 from atento.base.errors import RecipeError, UsageError
 from atento.config.sections.position_scheme import StretchConfig
+from failing import fails
 from tensors import normal as random
 
 
-def test_b1_golden_row() -> None:
+def test_b1_golden_rows_far_positions_places_and_the_formula_at_any_width() -> None:
     """Section 3: d = 8, position 1."""
     golden = [0.841471, 0.540302, 0.099833, 0.995004, 0.010000, 0.999950, 0.001000, 1.000000]
     assert sinusoids(torch.tensor(1), 8).tolist() == pytest.approx(golden, abs=5e-7)
     assert sinusoids(torch.tensor(0), 4).tolist() == [0, 1, 0, 1]
-
-
-@pytest.mark.parametrize("d_model", [1, 2, 3, 7, 8])
-def test_b1_formula_at_any_width_odd_too(d_model: int) -> None:
-    """sin on even, cos on odd dimensions; i is the index of the pair, 0 … d/2 − 1 (the notes say dimension)."""
-    table = sinusoids(torch.arange(50), d_model)
-    assert table.shape == (50, d_model) and table.dtype == torch.float32
-    for position in (0, 1, 17, 49):
-        for dim in range(d_model):
-            angle = position / 10000 ** (2 * (dim // 2) / d_model)
-            expected = math.sin(angle) if dim % 2 == 0 else math.cos(angle)
-            assert float(table[position, dim]) == pytest.approx(expected, abs=1e-6)
-
-
-def test_b1_far_positions_are_exact() -> None:
-    """Angles made in float32 would be wrong by 0.004 here."""
+    # Angles made in float32 would be wrong by 0.004 here
     assert float(sinusoids(torch.tensor(100_003), 2)[0]) == pytest.approx(math.sin(100_003), abs=1e-7)
+    # The listing of S4 gives batch-first input the batch index; here rows are alike and columns differ
+    out = Sinusoidal(8)(torch.zeros(3, 5, 8))
+    assert torch.equal(out[0], out[1]) and torch.equal(out[0], out[2])
+    assert len({tuple(row) for row in out[0].tolist()}) == 5
+    # Positions given for each row
+    x = torch.randn(2, 3, 6)
+    out = Sinusoidal(6)(x, position_ids=torch.tensor([[0, 1, 2], [7, 7, 0]]))
+    torch.testing.assert_close(out[1, 0] - x[1, 0], out[1, 1] - x[1, 1], rtol=0, atol=1e-6)
+    torch.testing.assert_close(out[1, 2] - x[1, 2], out[0, 0] - x[0, 0], rtol=0, atol=1e-6)
+    # sin on even, cos on odd dimensions; i is the index of the pair, 0 … d/2 − 1 (the notes say dimension)
+    for d_model in (1, 2, 3, 7, 8):
+        table = sinusoids(torch.arange(50), d_model)
+        assert table.shape == (50, d_model) and table.dtype == torch.float32
+        for position in (0, 1, 17, 49):
+            for dim in range(d_model):
+                angle = position / 10000 ** (2 * (dim // 2) / d_model)
+                expected = math.sin(angle) if dim % 2 == 0 else math.cos(angle)
+                assert float(table[position, dim]) == pytest.approx(expected, abs=1e-6)
 
 
 @given(st.integers(1, 12), st.integers(0, 600), st.integers(1, 9), st.sampled_from([10000.0, 100.0]))
@@ -57,20 +60,6 @@ def test_b1_an_offset_is_a_slice_of_the_whole(length: int, offset: int, d_model:
     assert torch.equal(part(x, position_ids=ids), whole[:, offset:])
 
 
-def test_b1_the_position_is_the_place_in_the_sentence_not_in_the_batch() -> None:
-    """The listing of S4 gives batch-first input the batch index; here rows are alike and columns differ."""
-    out = Sinusoidal(8)(torch.zeros(3, 5, 8))
-    assert torch.equal(out[0], out[1]) and torch.equal(out[0], out[2])
-    assert len({tuple(row) for row in out[0].tolist()}) == 5
-
-
-def test_positions_given_for_each_row() -> None:
-    x = torch.randn(2, 3, 6)
-    out = Sinusoidal(6)(x, position_ids=torch.tensor([[0, 1, 2], [7, 7, 0]]))
-    torch.testing.assert_close(out[1, 0] - x[1, 0], out[1, 1] - x[1, 1], rtol=0, atol=1e-6)
-    torch.testing.assert_close(out[1, 2] - x[1, 2], out[0, 0] - x[0, 0], rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("ids", [[[0, 300, 5000]], [[-2, 4, 9]], [[9000, 1, 0]], [[0.5, 2.0, 3.0]]])
 @pytest.mark.parametrize("shift", [0, 2])
 def test_sinusoidal_vectors_of_any_positions_are_those_of_the_equation(ids: list[list[float]], shift: int) -> None:
@@ -83,7 +72,7 @@ def test_sinusoidal_vectors_of_any_positions_are_those_of_the_equation(ids: list
     assert torch.equal(exact, sinusoids(positions + shift, 6, dtype=torch.float64))
 
 
-def test_b11_unique_and_the_dot_product_depends_on_the_offset_alone() -> None:
+def test_b11_unique_dot_products_depend_on_the_offset_alone_and_there_is_nothing_to_store() -> None:
     table = sinusoids(torch.arange(1000), 64).double()
     products = table @ table.T
     distances = (table[:, None, :8] - table[None, :, :8]).abs().amax(-1) + torch.eye(1000)
@@ -91,10 +80,7 @@ def test_b11_unique_and_the_dot_product_depends_on_the_offset_alone() -> None:
     for offset in (0, 1, 5, 100):
         diagonal = products.diagonal(offset)
         assert float(diagonal.max() - diagonal.min()) < 1e-4  # float32 table: 32 products, 6e-8 each
-
-
-def test_b11_a_shift_is_linear() -> None:
-    """One rotation a pair takes every position to the one `s` further, whatever the position."""
+    # One rotation a pair takes every position to the one `s` further, whatever the position
     d_model, shift = 16, 9
     table = sinusoids(torch.arange(300), d_model).double()
     rotation = torch.zeros(d_model, d_model, dtype=torch.float64)
@@ -103,15 +89,9 @@ def test_b11_a_shift_is_linear() -> None:
         s, c = math.sin(angle), math.cos(angle)
         rotation[2 * pair : 2 * pair + 2, 2 * pair : 2 * pair + 2] = torch.tensor([[c, s], [-s, c]])
     torch.testing.assert_close(table[:-shift] @ rotation.T, table[shift:], rtol=0, atol=3e-7)
-
-
-def test_there_is_nothing_to_learn_or_to_store() -> None:
     part = Sinusoidal(8)
     assert list(part.parameters()) == [] and part.state_dict() == {}
-
-
-def test_a_table_grown_while_decoding_serves_in_training() -> None:
-    """What inference mode made must not break a later backward pass, nor a copy in another precision."""
+    # What inference mode made must not break a later backward pass, nor a copy in another precision
     part = Sinusoidal(4)
     with torch.inference_mode():
         part(torch.zeros(1, 300, 4))
@@ -120,9 +100,15 @@ def test_a_table_grown_while_decoding_serves_in_training() -> None:
     assert x.grad is not None and bool(x.grad.isfinite().all())
     half = part.to(torch.bfloat16)(torch.zeros(1, 10, 4, dtype=torch.bfloat16))
     torch.testing.assert_close(half.float()[0], sinusoids(torch.arange(10), 4), rtol=0, atol=2**-8)
+    with torch.device("meta"):
+        part, slopes = Sinusoidal(4), ALiBi(4)
+        assert part(torch.zeros(1, 3, 4)).is_meta
+    slopes.to_empty(device="cpu").reset_buffers()
+    assert torch.equal(slopes.slopes, ALiBi(4).slopes)
+    assert torch.equal(part(torch.zeros(1, 3, 4))[0], sinusoids(torch.arange(3), 4))
 
 
-def test_b1_w11_in_float64_the_formula_holds_to_its_last_digits() -> None:
+def test_b1_w11_in_float64_formulas_and_slopes_hold_to_their_last_digits() -> None:
     """Of a module made double, of one left in float32 that reads float64, past its first rows, and after bfloat16."""
     formula = [[math.sin(p), math.cos(p), math.sin(p / 100), math.cos(p / 100)] for p in range(700)]
     expected = torch.tensor(formula, dtype=torch.float64)
@@ -135,24 +121,11 @@ def test_b1_w11_in_float64_the_formula_holds_to_its_last_digits() -> None:
     grown = Sinusoidal(4)
     grown(torch.zeros(1, 700, 4))
     torch.testing.assert_close(grown.double()(x)[0], expected, rtol=0, atol=1e-12)
-
-
-def test_w11_alibi_in_float64_has_its_slopes_to_their_last_digits() -> None:
-    """12 heads: some slopes are no powers of two."""
+    # 12 heads: some slopes are no powers of two
     expected = [2.0 ** -(i + 1) for i in range(8)] + [2.0 ** -(0.5 + i) for i in range(4)]
-    found = ALiBi(12).double()
-    assert found.slopes.tolist() == expected
+    assert ALiBi(12).double().slopes.tolist() == expected
     at = ALiBi(12).to(torch.bfloat16).double().at(torch.tensor([-7]))
     torch.testing.assert_close(at[:, 0], -7 * torch.tensor(expected, dtype=torch.float64), rtol=1e-15, atol=0)
-
-
-def test_what_began_on_the_meta_device_serves_on_the_cpu() -> None:
-    with torch.device("meta"):
-        part, slopes = Sinusoidal(4), ALiBi(4)
-        assert part(torch.zeros(1, 3, 4)).is_meta
-    slopes.to_empty(device="cpu").reset_buffers()
-    assert torch.equal(part(torch.zeros(1, 3, 4))[0], sinusoids(torch.arange(3), 4))
-    assert torch.equal(slopes.slopes, ALiBi(4).slopes)
 
 
 # Learned ------------------------------------------------------------------------------------------------------------
@@ -166,7 +139,7 @@ def numbered(rows: int, d_model: int, shift: int = 0) -> Learned:
     return part
 
 
-def test_b2_the_row_of_its_position_is_added_to_each_token() -> None:
+def test_b2_b3_the_row_of_its_position_is_added_and_taught_any_table_by_texts_that_reach_it() -> None:
     part = numbered(6, 2)
     x = torch.tensor([[[100.0, 200.0]] * 3, [[300.0, 400.0]] * 3])
     row = [[100.0, 200.1], [101.0, 201.1], [102.0, 202.1]]
@@ -175,27 +148,7 @@ def test_b2_the_row_of_its_position_is_added_to_each_token() -> None:
     torch.testing.assert_close(part(x, offset=3), part(x) + 3)
     ids = torch.tensor([[5, 0, 0], [2, 3, 4]])
     torch.testing.assert_close(part(x, position_ids=ids)[..., 0] - x[..., 0], ids.float())
-
-
-@pytest.mark.parametrize("shift", [0, 2])
-def test_b2_it_learns_any_table_of_the_positions_it_sees(shift: int) -> None:
-    """A step of ½ on the squared error halves what is missing; positions that no text reached stay as they began."""
-    g = torch.Generator().manual_seed(0)
-    part, target = Learned(6, 3, shift), torch.randn(4, 3, generator=g)
-    before = part.weight.detach().clone()
-    assert float((before[shift : shift + 4] - target).abs().min()) > 1e-3
-    optimiser = torch.optim.SGD(part.parameters(), lr=0.25)
-    for _ in range(40):
-        optimiser.zero_grad()
-        ((part(torch.zeros(1, 4, 3)) - target) ** 2).sum().backward()
-        optimiser.step()
-    torch.testing.assert_close(part.vectors(4).detach(), target, rtol=0, atol=1e-6)
-    unseen = [*range(shift), shift + 4, shift + 5]
-    assert torch.equal(part.weight[unseen], before[unseen])
-
-
-def test_b3_a_row_is_taught_by_the_texts_that_reach_it_alone() -> None:
-    """Late positions learn less (the notes): the gradient counts who stood there, and is exactly 0 for the others."""
+    # Late positions learn less (the notes): the gradient counts who stood there, and is exactly 0 for the others
     part = Learned(6, 1)
     for length in (4, 2, 2):
         part(torch.zeros(1, length, 1)).sum().backward()
@@ -203,39 +156,52 @@ def test_b3_a_row_is_taught_by_the_texts_that_reach_it_alone() -> None:
     part.zero_grad(set_to_none=False)
     part(torch.zeros(2, 3, 1), position_ids=torch.tensor([[5, 5, 0], [5, 1, 0]])).sum().backward()
     assert part.weight.grad.flatten().tolist() == [2, 1, 0, 0, 0, 3]
+    # A step of ½ on the squared error halves what is missing; positions that no text reached stay as they began
+    for shift in (0, 2):
+        part, target = Learned(6, 3, shift), torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+        before = part.weight.detach().clone()
+        assert float((before[shift : shift + 4] - target).abs().min()) > 1e-3
+        optimiser = torch.optim.SGD(part.parameters(), lr=0.25)
+        for _ in range(40):
+            optimiser.zero_grad()
+            ((part(torch.zeros(1, 4, 3)) - target) ** 2).sum().backward()
+            optimiser.step()
+        torch.testing.assert_close(part.vectors(4).detach(), target, rtol=0, atol=1e-6)
+        unseen = [*range(shift), shift + 4, shift + 5]
+        assert torch.equal(part.weight[unseen], before[unseen])
 
 
-@pytest.mark.parametrize("shift", [0, 2])
-def test_b2_a_text_past_the_table_is_an_error_that_says_what_to_do(shift: int) -> None:
-    part = Learned(5, 2, shift)
-    x = torch.zeros(1, 3, 2)
-    part(torch.zeros(1, 5, 2)), part(x, offset=2), part(x, position_ids=torch.tensor([[4, 0, 4]]))
-    assert part(x[:, :0], position_ids=torch.zeros(1, 0, dtype=torch.long)).shape == (1, 0, 2)
-    too_long: list[tuple[int, dict[str, Any]]] = [(6, {"x": torch.zeros(1, 6, 2)}), (7, {"x": x, "offset": 4})]
-    for tokens, where in (*too_long, (6, {"x": x, "position_ids": torch.tensor([[0, 5, 1]])})):
-        with pytest.raises(UsageError, match=f"holds 5: got a text of {tokens} tokens; .* `grown` or `interpolated`"):
-            part(**where)
-
-
-@pytest.mark.parametrize("shift", [0, 2])
-def test_b2_grown_keeps_the_first_positions_and_begins_new_ones(shift: int) -> None:
-    part = numbered(4 + shift, 3, shift).double()
-    longer = part.grown(9)
-    assert (longer.max_len, longer.shift, longer.weight.dtype) == (9, shift, torch.float64)
-    assert torch.equal(longer.vectors(4), part.vectors(4)) and torch.equal(longer.weight[:shift], part.weight[:shift])
-    new = longer.weight[shift + 4 :]
-    assert bool((new.abs() < 0.2).all()) and len(new.flatten().unique()) == 15  # random, of deviation 0.02
-    assert longer.weight.requires_grad and part.max_len == 4
-    assert torch.equal(part.grown(2).vectors(2), part.vectors(2))
-    longer(torch.zeros(1, 9, 3, dtype=torch.float64)).sum().backward()
-    assert part.weight.grad is None  # a table of its own
-
-
-def test_b2_interpolated_by_hand() -> None:
+def test_b2_a_text_past_the_table_is_an_error_and_tables_are_grown_and_interpolated() -> None:
+    for shift in (0, 2):
+        part = Learned(5, 2, shift)
+        x = torch.zeros(1, 3, 2)
+        part(torch.zeros(1, 5, 2)), part(x, offset=2), part(x, position_ids=torch.tensor([[4, 0, 4]]))
+        assert part(x[:, :0], position_ids=torch.zeros(1, 0, dtype=torch.long)).shape == (1, 0, 2)
+        too_long: list[tuple[int, dict[str, Any]]] = [(6, {"x": torch.zeros(1, 6, 2)}), (7, {"x": x, "offset": 4})]
+        for tokens, where in (*too_long, (6, {"x": x, "position_ids": torch.tensor([[0, 5, 1]])})):
+            fails(UsageError, f"holds 5: got a text of {tokens} tokens; .* `grown` or `interpolated`", part, **where)
+    for shift in (0, 2):
+        part = numbered(4 + shift, 3, shift).double()
+        longer = part.grown(9)
+        assert (longer.max_len, longer.shift, longer.weight.dtype) == (9, shift, torch.float64)
+        assert torch.equal(longer.vectors(4), part.vectors(4)) and torch.equal(
+            longer.weight[:shift], part.weight[:shift]
+        )
+        new = longer.weight[shift + 4 :]
+        assert bool((new.abs() < 0.2).all()) and len(new.flatten().unique()) == 15  # random, of deviation 0.02
+        assert longer.weight.requires_grad and part.max_len == 4
+        assert torch.equal(part.grown(2).vectors(2), part.vectors(2))
+        longer(torch.zeros(1, 9, 3, dtype=torch.float64)).sum().backward()
+        assert part.weight.grad is None  # a table of its own
     part = Learned(3, 1)
     part.weight.data.copy_(torch.tensor([[0.0], [2.0], [10.0]]))
     for length, rows in ((5, [0, 1, 2, 6, 10]), (3, [0, 2, 10]), (2, [0, 10])):
         assert part.interpolated(length).weight.flatten().tolist() == rows
+    # RoBERTa's table: two rows more than positions, the first position is row 2
+    part = numbered(6, 1, shift=2)
+    assert part.max_len == 4 and part.weight.shape == (6, 1) and part.vectors(4).flatten().tolist() == [2, 3, 4, 5]
+    assert part.vectors(2, offset=1).flatten().tolist() == [3, 4]
+    assert part.vectors(0, position_ids=torch.tensor([[0, 3]])).flatten().tolist() == [2, 5]
 
 
 @settings(max_examples=25)
@@ -249,19 +215,10 @@ def test_b2_interpolated_keeps_both_ends_and_straight_lines(own: int, new: int, 
     torch.testing.assert_close(longer.vectors(new).detach(), line, rtol=0, atol=1e-5)  # drawn in float32
 
 
-def test_b2_rows_left_free_before_position_0() -> None:
-    """RoBERTa's table: two rows more than positions, the first position is row 2."""
-    part = numbered(6, 1, shift=2)
-    assert part.max_len == 4 and part.weight.shape == (6, 1)
-    assert part.vectors(4).flatten().tolist() == [2, 3, 4, 5]
-    assert part.vectors(2, offset=1).flatten().tolist() == [3, 4]
-    assert part.vectors(0, position_ids=torch.tensor([[0, 3]])).flatten().tolist() == [2, 5]
-
-
 # Rotary -------------------------------------------------------------------------------------------------------------
 
 
-def test_rotary_by_hand() -> None:
+def test_rotary_by_hand_norms_types_and_heads() -> None:
     """d = 4, base 100: the first pair turns by p, the second by p/10; pairs (0,2) (1,3), or (0,1) (2,3)."""
     x = torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=torch.float64).expand(1, 1, 3, 4)
     for p in range(3):
@@ -269,6 +226,19 @@ def test_rotary_by_hand() -> None:
         halves, neighbours = (Rotary(4, 100.0, interleaved=flag)(x)[0, 0, p].tolist() for flag in (False, True))
         assert halves == pytest.approx([one[0], -two[1], one[1], two[0]], abs=1e-15)
         assert neighbours == pytest.approx([one[0], one[1], -two[1], two[0]], abs=1e-15)
+    # Norms, types and position 0 are kept
+    x = random(2, 3, 50, 8)
+    out = Rotary(8)(x)
+    torch.testing.assert_close(out.norm(dim=-1), x.norm(dim=-1), rtol=1e-14, atol=0)
+    assert torch.equal(out[:, :, 0], x[:, :, 0]) and not torch.allclose(out[:, :, 1], x[:, :, 1])
+    assert Rotary(8)(x.bfloat16()).dtype == torch.bfloat16 and Rotary(8)(x.float()).dtype == torch.float32
+    # Rotary for some heads leaves the others
+    part, x = Rotary(4), random(2, 3, 5, 4)
+    turn = part.at(torch.arange(5), torch.tensor([True, False, True]).view(3, 1, 1), torch.float64)
+    assert torch.equal(turn(x)[:, 1], x[:, 1]) and torch.equal(turn(x)[:, ::2], part(x)[:, ::2])
+    torch.testing.assert_close(turn.inverse()(turn(x)), x, rtol=0, atol=1e-14)  # and the way back
+    rows = part.at(torch.arange(5).expand(2, -1), torch.tensor([True, False, True]).view(3, 1, 1), torch.float64)
+    assert torch.equal(rows(x), turn(x))
 
 
 @settings(max_examples=25)
@@ -314,15 +284,7 @@ def test_rotary_depends_on_the_distance_alone(m: int, n: int, shift: int, interl
         assert float((product(m, n) - product(m, m)).abs().max()) > 1e-4
 
 
-def test_rotary_keeps_norms_and_types_and_position_0() -> None:
-    x = random(2, 3, 50, 8)
-    out = Rotary(8)(x)
-    torch.testing.assert_close(out.norm(dim=-1), x.norm(dim=-1), rtol=1e-14, atol=0)
-    assert torch.equal(out[:, :, 0], x[:, :, 0]) and not torch.allclose(out[:, :, 1], x[:, :, 1])
-    assert Rotary(8)(x.bfloat16()).dtype == torch.bfloat16 and Rotary(8)(x.float()).dtype == torch.float32
-
-
-def test_yarn_by_hand() -> None:
+def test_yarn_by_hand_and_rotations_by_the_length_of_each_row_an_offset_or_given_positions() -> None:
     """Pairs with 15.9, 5.0, 1.6 and 0.5 turns: the first two keep their angle, the last has a quarter of it."""
     part = Rotary(8, 100.0, stretch=Stretch(4.0, 100, 1.0, 4.0, yarn=True))
     assert part.stretch is not None
@@ -334,10 +296,7 @@ def test_yarn_by_hand() -> None:
     torch.testing.assert_close(rotation.inverse()(rotation(x)), x)
     torch.testing.assert_close(rotation.inverse().inverse()(x), rotation(x))
     assert Rotary(2, stretch=Stretch(4.0, 100, yarn=True)).at(torch.arange(3)).cos.shape == (3, 1)
-
-
-def test_rotations_that_go_by_the_length_of_each_row() -> None:
-    """Up to 4 positions as they are or by `short`; a row of 6 by its own length, whatever stands beside it."""
+    # Up to 4 positions as they are or by `short`; a row of 6 by its own length, whatever stands beside it
     positions = torch.stack([torch.arange(6), torch.tensor([0, 1, 2, 3, 3, 3])])
     dynamic = Rotary(4, 100.0, stretch=Stretch(2.0, 4, dynamic=True))
     grown = 100.0 * (2.0 * 6 / 4 - 1) ** 2  # the exponent is R / (R - 2) = 2
@@ -352,11 +311,22 @@ def test_rotations_that_go_by_the_length_of_each_row() -> None:
     assert each.at(torch.arange(0)).cos.shape == (0, 2)
     with pytest.raises(ValueError, match="a stretch needs 3 divisors, one a pair: got 2"):
         Rotary(6, stretch=Stretch(1.0, 4, short=(1.0, 2.0), long=(4.0, 5.0)))
+    # What is cached step by step is a slice of the whole; each row may have positions of its own
+    for interleaved in (False, True):
+        part, x = Rotary(6, interleaved=interleaved), random(2, 3, 5, 6)
+        whole = part(x)
+        for t in range(5):
+            assert torch.equal(part(x[:, :, t : t + 1], t), whole[:, :, t : t + 1])
+        assert torch.equal(part(x, position_ids=torch.arange(5)), whole)
+        ids = torch.tensor([[7, 7, 0, 1, 2], [0, 3, 6, 9, 400]])
+        own = part(x, position_ids=ids)
+        for row in range(2):
+            for i, position in enumerate(ids[row].tolist()):
+                assert torch.equal(own[row, :, i], part(x[row : row + 1, :, i : i + 1], position)[0, :, 0])
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
+def test_stretches_and_positions_that_cannot_be_are_refused() -> None:
+    for wrong, said in (
         ({"dynamic": True}, "`dynamic` needs `trained_len`"),
         ({"long": (1.0,)}, "`short` and `long` need one another"),
         ({"short": (1.0,), "long": (0.0,), "trained_len": 4}, "`long` must hold numbers above 0: got 0.0"),
@@ -364,50 +334,16 @@ def test_rotations_that_go_by_the_length_of_each_row() -> None:
         ({"factor": 4.0, "yarn": True}, "`yarn` needs `trained_len`"),
         ({"attention_factor": 1.2}, "`attention_factor` must be above 0 and needs `yarn` or `long`: got 1.2"),
         ({"trained_len": 9, "yarn": True, "attention_factor": 0.0}, "`attention_factor` must be above 0"),
-    ],
-)
-def test_a_stretch_that_cannot_be_is_refused(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(RecipeError, match=said):
-        StretchConfig(**wrong)
-
-
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_rotary_at_an_offset_or_at_given_positions(interleaved: bool) -> None:
-    """What is cached step by step is a slice of the whole; each row may have positions of its own."""
-    part, x = Rotary(6, interleaved=interleaved), random(2, 3, 5, 6)
-    whole = part(x)
-    for t in range(5):
-        assert torch.equal(part(x[:, :, t : t + 1], t), whole[:, :, t : t + 1])
-    assert torch.equal(part(x, position_ids=torch.arange(5)), whole)
-    ids = torch.tensor([[7, 7, 0, 1, 2], [0, 3, 6, 9, 400]])
-    own = part(x, position_ids=ids)
-    for row in range(2):
-        for i, position in enumerate(ids[row].tolist()):
-            assert torch.equal(own[row, :, i], part(x[row : row + 1, :, i : i + 1], position)[0, :, 0])
-
-
-def test_rotary_for_some_heads_leaves_the_others() -> None:
-    part, x = Rotary(4), random(2, 3, 5, 4)
-    turn = part.at(torch.arange(5), torch.tensor([True, False, True]).view(3, 1, 1), torch.float64)
-    assert torch.equal(turn(x)[:, 1], x[:, 1]) and torch.equal(turn(x)[:, ::2], part(x)[:, ::2])
-    torch.testing.assert_close(turn.inverse()(turn(x)), x, rtol=0, atol=1e-14)  # and the way back
-    rows = part.at(torch.arange(5).expand(2, -1), torch.tensor([True, False, True]).view(3, 1, 1), torch.float64)
-    assert torch.equal(rows(x), turn(x))
-
-
-REFUSED: list[tuple[Callable[[], object], str]] = [
-    (lambda: Rotary(1), "rotary positions need a head at least 2 wide: got 1 and fraction 1.0"),
-    (lambda: Rotary(4, fraction=0.25), "rotary positions need a head at least 2 wide: got 4 and fraction 0.25"),
-    (lambda: Rotary(7, fraction=0.2), "rotary positions need a head at least 2 wide: got 7 and fraction 0.2"),
-    (lambda: Learned(0, 4), "`max_len` must be at least 1: got 0"),
-    (lambda: Learned(4, 4, -1), "`shift` must not be negative: got -1"),
-]
-
-
-@pytest.mark.parametrize(("make", "message"), REFUSED)
-def test_positions_that_cannot_be_are_refused(make: Callable[[], object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()
+    ):
+        fails(RecipeError, said, StretchConfig, **wrong)
+    for make, message in (
+        (lambda: Rotary(1), "rotary positions need a head at least 2 wide: got 1 and fraction 1.0"),
+        (lambda: Rotary(4, fraction=0.25), "rotary positions need a head at least 2 wide: got 4 and fraction 0.25"),
+        (lambda: Rotary(7, fraction=0.2), "rotary positions need a head at least 2 wide: got 7 and fraction 0.2"),
+        (lambda: Learned(0, 4), "`max_len` must be at least 1: got 0"),
+        (lambda: Learned(4, 4, -1), "`shift` must not be negative: got -1"),
+    ):
+        fails(ValueError, message, make)
 
 
 # Query and key positions ------------------------------------------------------------------------------------------

@@ -13,14 +13,7 @@ import pytest
 import torch
 
 from atento.attention.kernels import has_tiles
-from atento.base.precision import (
-    best_precision,
-    cpu_features,
-    has_bfloat16_products,
-    side_by_side,
-    threads,
-    threads_for,
-)
+from atento.base import precision as precision_module
 from atento.base.start_up import LONG_WAITS, SHORT_WAITS
 
 VARIABLES = {"GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY"}
@@ -41,9 +34,6 @@ def test_idle_threads_wait_shortly_unless_the_user_says_otherwise() -> None:
     assert variables_after("from atento.config import recipe") == SHORT_WAITS
     for name, value in (("OMP_WAIT_POLICY", "ACTIVE"), ("GOMP_SPINCOUNT", "7"), ("KMP_BLOCKTIME", "200")):
         assert variables_after("import atento", **{name: value}) == {name: value}
-
-
-def test_another_library_gets_the_environment_of_the_machine() -> None:
     use = "import os; from atento.base.start_up import machine_environment as m; os.environ.update(A='b'); e = m()"
     program = f"{use}; assert e['A'] == 'b'; os.environ.clear(); os.environ.update(e)"
     assert variables_after(program) == LONG_WAITS
@@ -77,61 +67,55 @@ def test_torch_before_atento_is_told_once_with_the_variable(import_first: str) -
 
 def test_features_are_those_that_the_libraries_use() -> None:
     """Variables that limit PyTorch and oneDNN to AVX2, as the gate sets for a part of it, limit what is chosen too."""
-    used = torch.backends.cpu.get_cpu_capability() == "AVX512" and has_bfloat16_products()
-    features = cpu_features()
+    used = torch.backends.cpu.get_cpu_capability() == "AVX512" and precision_module.has_bfloat16_products()
+    features = precision_module.cpu_features()
     assert used or not any(features.values())
-    assert best_precision("cpu") == ("bfloat16" if features["bf16"] or features["amx"] else "float32")
+    assert precision_module.best_precision("cpu") == ("bfloat16" if features["bf16"] or features["amx"] else "float32")
     assert has_tiles() <= (torch.backends.cpu.get_cpu_capability() == "AVX512")
     if os.environ.get("ATEN_CPU_CAPABILITY") in ("avx2", "default") and "ONEDNN_MAX_CPU_ISA" in os.environ:
         assert not used
 
 
-@pytest.mark.parametrize("precision, amx, weight, rows, expected", [
-    ("float32", True, 128 * 512, 16, 1),
-    ("float32", True, 256 * 1024, 16, 4),
-    ("bfloat16", True, 256 * 1024, 16, 1),
-    ("bfloat16", False, 256 * 1024, 16, 4),
-    ("int8", True, 384 * 1536, 40, 1),
-    ("int8", True, 384 * 1536, 400, 4),
-    ("int8", True, 512 * 2048, 1, 4),
-])  # fmt: skip
-def test_k10_small_products_have_one_thread(
-    precision: str, amx: bool, weight: int, rows: int, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("atento.base.precision.cpu_features", lambda: {"amx": amx})
-    with threads(4):
-        with threads_for(precision, weight, rows):
-            assert torch.get_num_threads() == expected
-        assert torch.get_num_threads() == 4
-
-
-def test_threads_side_by_side_stay_and_have_their_share_of_the_processors() -> None:
+def test_k10_small_products_have_one_thread_and_threads_side_by_side_their_share(monkeypatch) -> None:
+    for precision, amx, weight, rows, expected in (
+        ("float32", True, 128 * 512, 16, 1),
+        ("float32", True, 256 * 1024, 16, 4),
+        ("bfloat16", True, 256 * 1024, 16, 1),
+        ("bfloat16", False, 256 * 1024, 16, 4),
+        ("int8", True, 384 * 1536, 40, 1),
+        ("int8", True, 384 * 1536, 400, 4),
+        ("int8", True, 512 * 2048, 1, 4),
+    ):
+        monkeypatch.setattr("atento.base.precision.cpu_features", lambda amx=amx: {"amx": amx})
+        with precision_module.threads(4):
+            with precision_module.threads_for(precision, weight, rows):
+                assert torch.get_num_threads() == expected
+            assert torch.get_num_threads() == 4
     before = torch.get_num_threads()
 
     def where(_: int) -> tuple[int, int]:
         time.sleep(0.02)
-        with threads_for("float32", 1, 1):  # sets one thread, and then those of the worker
+        with precision_module.threads_for("float32", 1, 1):  # sets one thread, and then those of the worker
             assert torch.get_num_threads() == 1
         return threading.get_ident(), torch.get_num_threads()
 
-    with side_by_side(2, 3) as pool:
+    with precision_module.side_by_side(2, 3) as pool:
         first = list(pool.map(where, range(4)))
-    with side_by_side(2, 3) as pool:
+    with precision_module.side_by_side(2, 3) as pool:
         second = list(pool.map(where, range(4)))
     assert len({thread for thread, _ in first}) == 2 and {*first} == {*second}
-    assert {threads for _, threads in first} == {3} and torch.get_num_threads() == before
+    assert {precision_module.threads for _, precision_module.threads in first} == {
+        3
+    } and torch.get_num_threads() == before
     with ThreadPoolExecutor(1) as later:
         assert later.submit(torch.get_num_threads).result() == before
-
-
-def test_an_exception_waits_for_what_is_under_way_side_by_side() -> None:
     done = list[int]()
 
     def work(number: int) -> None:
         time.sleep(0.05)
         done.append(number)
 
-    with pytest.raises(KeyError), side_by_side(2, 1) as pool:
+    with pytest.raises(KeyError), precision_module.side_by_side(2, 1) as pool:
         for number in range(4):
             pool.submit(work, number)
         raise KeyError
@@ -141,11 +125,11 @@ def test_an_exception_waits_for_what_is_under_way_side_by_side() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_a_forked_process_has_threads_of_its_own_side_by_side() -> None:
-    with side_by_side(2, 1) as pool:
+    with precision_module.side_by_side(2, 1) as pool:
         pool.submit(int).result()
     child = os.fork()
     if child == 0:
         signal.alarm(20)  # ends a child that waits for threads that it does not have
-        with side_by_side(2, 1) as pool:
+        with precision_module.side_by_side(2, 1) as pool:
             os._exit(pool.submit(int).result())
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -12,6 +12,7 @@ from atento.inference.choose import step_function
 from atento.inference.prefix_steps import PrefixStepFunction
 from atento.networks import build_network
 from atento.networks.interface import Network
+from failing import fails
 
 MODES = [("encoder", "prefix"), ("encoder", "causal"), ("decoder", "prefix")]
 
@@ -43,9 +44,7 @@ def log_prob(network: Network, prompt: list[int], output: list[int], mode: str) 
 @pytest.mark.parametrize(("architecture", "mode"), MODES)
 @pytest.mark.parametrize("side", ["right", "left"])
 @torch.no_grad()
-def test_e7_outputs_are_scored_as_one_pass_under_the_prefix_mask_scores_them(
-    architecture: str, mode: str, side: str
-) -> None:
+def test_e7_outputs_are_scored_as_one_pass_under_the_prefix_mask_scores_them(architecture, mode, side) -> None:
     network = made(architecture)
     steps = step_function(network, prompt=mode)  # type: ignore[arg-type]
     assert isinstance(steps, PrefixStepFunction)
@@ -74,9 +73,7 @@ def test_e7_searches_run_on_an_encoder_and_beams_keep_their_prompts() -> None:
 
 def test_an_encoder_without_a_vocabulary_and_fast_steps_of_a_prefix_are_refused() -> None:
     bare = build_network(NetworkConfig("encoder", vocab_size=17, d_model=16, n_heads=2, n_layers=1))
-    with pytest.raises(CapabilityError, match="Encoder write nothing"):
-        step_function(bare)
-    with pytest.raises(CapabilityError, match="has plain steps only"):
-        step_function(made("decoder"), prompt="prefix", kind="fast")
-    with pytest.raises(CapabilityError, match="in the type of the weights"):
-        step_function(made("decoder").float(), prompt="prefix", precision="bfloat16")
+    fails(CapabilityError, "Encoder write nothing", step_function, bare)
+    fails(CapabilityError, "has plain steps only", step_function, made("decoder"), prompt="prefix", kind="fast")
+    bfloat16 = {"prompt": "prefix", "precision": "bfloat16"}
+    fails(CapabilityError, "in the type of the weights", step_function, made("decoder").float(), **bfloat16)

@@ -9,18 +9,16 @@ from pathlib import Path
 import pytest
 
 from atento.training.progress import Reporter, describe
+from failing import fails
 
 RATES = {"learning_rate": 0.00123, "tokens_per_second": 12345.6}
 TRAIN = {"event": "train", "step": 50, "loss": 3.14159, "nll": 2.71828, **RATES}
 VALID = {"event": "valid", "step": 500, "loss": 2.5, "nll": 2.25, "bleu": 12.345, "chrf": 40.0, "seconds": 3.0}
 
 
-def test_events_as_short_lines() -> None:
+def test_events_are_lines_on_standard_error_and_in_the_log_and_what_is_left_goes_by_this_process(capsys) -> None:
     assert describe(TRAIN) == "step 50: loss 3.142, nll 2.718, learning rate 1.23e-03, 12,346 tokens/s"
     assert describe(VALID) == "step 500: validation nll 2.250, bleu 12.35, chrf 40.00"
-
-
-def test_lines_go_to_standard_error_and_to_the_log_with_the_time(capsys: pytest.CaptureFixture[str]) -> None:
     log = io.StringIO()
     reporter = Reporter(100, log=log, bar=False)
     for text in ("plain", "[bold]not markup[/bold] :cat: {x} 100 %", "ação → 😀"):
@@ -31,32 +29,23 @@ def test_lines_go_to_standard_error_and_to_the_log_with_the_time(capsys: pytest.
     assert printed.out == "" and printed.err == "plain\n[bold]not markup[/bold] :cat: {x} 100 %\nação → 😀\n"
     for line, text in zip(log.getvalue().splitlines(), printed.err.splitlines(), strict=True):
         assert re.fullmatch(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d {re.escape(text)}", line)
-
-
-def test_a_long_line_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
     for bar in (False, True):
         reporter = Reporter(10, bar=bar)
         reporter.line("word " * 100)
         reporter.close()
         assert "word " * 99 in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("seconds", "total", "said"),
-    [(10, 100, "10 s left"), (100, 100, "1 min 40 s left"), (100, 10_000, "5 h 31 min left"), (1, 50, "0 s left")],
-)
-def test_what_is_left_goes_by_the_steps_of_this_process(
-    seconds: float, total: int, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Begun at step 0 `seconds` ago, now at 50."""
-    reporter = Reporter(total, bar=False)
-    reporter.started -= seconds
-    reporter.event(TRAIN)
-    reporter.event(VALID)
-    assert capsys.readouterr().err == f"{describe(TRAIN)}, {said}\n{describe(VALID)}\n"
-
-
-def test_after_a_resume_only_the_steps_since_count(capsys: pytest.CaptureFixture[str]) -> None:
+    # Begun at step 0 `seconds` ago, now at 50
+    for seconds, total, said in (
+        (10, 100, "10 s left"),
+        (100, 100, "1 min 40 s left"),
+        (100, 10_000, "5 h 31 min left"),
+        (1, 50, "0 s left"),
+    ):
+        reporter = Reporter(total, bar=False)
+        reporter.started -= seconds
+        reporter.event(TRAIN)
+        reporter.event(VALID)
+        assert capsys.readouterr().err == f"{describe(TRAIN)}, {said}\n{describe(VALID)}\n"
     reporter = Reporter(100, done=40, bar=False)
     reporter.started -= 20
     reporter.event(TRAIN)  # ten steps in 20 s, fifty to go
@@ -76,8 +65,7 @@ def test_a_full_disk_ends_the_log_and_nothing_else(capsys: pytest.CaptureFixture
         assert reporter.log is None
         printed = capsys.readouterr().err
         assert printed.count("warning: the log cannot be written: ") == 1 and "one\n" in printed and "two\n" in printed
-        with pytest.raises(OSError):
-            log.flush()  # what it could not write is still in its buffer
+        fails(OSError, "", log.flush)  # what it could not write is still in its buffer
         os.dup2(os.open(os.devnull, os.O_WRONLY), log.fileno())
 
 

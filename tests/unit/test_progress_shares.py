@@ -10,6 +10,7 @@ import torch
 from atento.tasks.grouping import batches_reported, by_length, results_of
 from atento_cli import command_progress as module
 from atento_cli.command_progress import Progress
+from failing import fails
 
 LENGTHS = [3, 0, 5, 2, 9, 1]
 CPU = torch.device("cpu")
@@ -24,15 +25,7 @@ def broken(rows: list[int]) -> list[int]:
     raise ValueError("broken")
 
 
-def test_batches_report_their_real_tokens_and_end_at_all_of_them() -> None:
-    seen: list[tuple[int, int]] = []
-    with batches_reported(lambda done, total: seen.append((done, total))):
-        rows = [row for row, _ in results_of(LENGTHS, 10, list, CPU, extra=2)]
-    assert by_length(LENGTHS, 10, extra=2) == [[4], [2], [0, 3], [5]] and rows == [4, 2, 0, 3, 5]
-    assert seen == [(9, 20), (14, 20), (19, 20), (20, 20)]
-
-
-def test_a_loop_inside_a_batch_and_one_afterwards_and_another_thread_report_nothing() -> None:
+def test_batches_report_their_real_tokens_and_no_other_loop_does() -> None:
     seen: list[tuple[int, int]] = []
     with batches_reported(lambda done, total: seen.append((done, total))):
         assert passes([4, 4], 4, lambda rows: [passes([7, 7, 7], 7) for _ in rows]) == 2
@@ -41,15 +34,16 @@ def test_a_loop_inside_a_batch_and_one_afterwards_and_another_thread_report_noth
         thread.join()
     passes([7, 7], 7)
     assert seen == [(4, 8), (8, 8)]
-
-
-def test_a_loop_that_fails_lets_the_next_one_report() -> None:
-    seen: list[tuple[int, int]] = []
+    seen.clear()
     with batches_reported(lambda done, total: seen.append((done, total))):
-        with pytest.raises(ValueError, match="broken"):
-            passes([4, 4], 4, broken)
+        fails(ValueError, "broken", passes, [4, 4], 4, broken)
         passes([5], 4)
     assert seen == [(5, 5)]
+    seen.clear()
+    with batches_reported(lambda done, total: seen.append((done, total))):
+        rows = [row for row, _ in results_of(LENGTHS, 10, list, CPU, extra=2)]
+    assert by_length(LENGTHS, 10, extra=2) == [[4], [2], [0, 3], [5]] and rows == [4, 2, 0, 3, 5]
+    assert seen == [(9, 20), (14, 20), (19, 20), (20, 20)]
 
 
 class Clock:
@@ -69,32 +63,23 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def test_a_line_every_half_minute_with_the_time_left(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_every_half_minute_with_the_time_left_or_a_count_and_none_of_short_work(clock, capsys) -> None:
     with Progress("translate") as progress:
         for seconds, done in ((10, 1), (29, 3), (31, 4), (40, 5), (59, 6), (62, 8), (100, 10)):
             clock.now = 100.0 + seconds
             progress.share(done * 100, 1000)
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.splitlines() == [
-        "translate: 40% done, 46 s left",
-        "translate: 80% done, 15 s left",
-        "translate: 100% done, 0 s left",
-    ]
-
-
-def test_short_work_says_nothing(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    shares = ("40% done, 46 s", "80% done, 15 s", "100% done, 0 s")
+    assert printed.err.splitlines() == [f"translate: {share} left" for share in shares]
     with Progress("embed") as progress:
         clock.now += 29.9
         progress.share(0, 0)
         progress.count("2 lines")
     assert capsys.readouterr() == ("", "")
-
-
-def test_work_without_a_known_end_counts(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress("translate", bar=False)
+    endless = Progress("translate", bar=False)
     clock.now += 31
-    progress.count("1,024 lines")
+    endless.count("1,024 lines")
     assert capsys.readouterr() == ("", "translate: 1,024 lines done\n")
 
 

@@ -170,10 +170,6 @@ def test_each_promise_is_in_the_table_and_the_table_promises_no_more(page: str) 
         assert sum(sentence.startswith(begin) for begin in PROMISES[page]) == 1, sentence
     for begin in PROMISES[page]:
         assert any(sentence.startswith(begin) for sentence in sentences(page)), begin
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_tests_of_the_table_are_there(page: str) -> None:
     for begin, tests in PROMISES[page].items():
         assert tests or begin == "Put TLS in front", begin
         for test in tests:

@@ -31,6 +31,7 @@ from atento.base.errors import UsageError
 from atento.config.sections.network import NetworkConfig
 from atento.networks import EncoderDecoder, build_network
 from atento.networks.stack.stack import Stack
+from failing import fails
 
 B, L, H, D = 2, 6, 2, 8
 Norm = Literal["pre", "post"]
@@ -90,15 +91,11 @@ def pairs(found: Tensor) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_a6_without_a_mask_every_output_depends_on_every_input(dtype: torch.dtype) -> None:
+def test_a6_a7_without_a_mask_all_depends_on_all_and_a_causal_network_on_nothing_later(dtype: torch.dtype) -> None:
     """Lemma 11.1 of the notes, by gradient and by change alike."""
     proof = prove(stack(0, dtype=dtype), vectors(0, dtype=dtype), bidirectional())
     assert proof.by_gradient.all() and proof.by_change.all()
     assert proof.ok and not proof.may_cache and proof.missing == []
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_a7_a_causal_network_depends_on_nothing_later(dtype: torch.dtype) -> None:
     proof = masked(stack(0, 3, dtype), vectors(0, dtype=dtype), causal())
     assert torch.equal(proof.by_gradient, triangle(L)) and torch.equal(proof.by_change, triangle(L))
     assert proof.ok and proof.may_cache and proof.missing == []
@@ -129,7 +126,7 @@ def test_kernels_add_nothing_for_what_is_masked(kernel: str, mask: Mask) -> None
     assert torch.equal(proof.measured, mask.dense(40)[:, 0].expand(B, 40, 40))
 
 
-def test_layers_are_multiplied_in_their_order() -> None:
+def test_layers_are_multiplied_in_their_order_also_boolean_matrices() -> None:
     """2 reads 1 in one layer, 1 reads 0 in the other: only if that comes first does 2 learn of 0."""
     near, far = allowed_pairs({(2, 1)}), allowed_pairs({(1, 0)})
     network, x = stack(0, 2), vectors(0, 1, 3)
@@ -138,13 +135,14 @@ def test_layers_are_multiplied_in_their_order() -> None:
     assert pairs(second.measured) == [(0, 0, 0), (0, 1, 0), (0, 1, 1), (0, 2, 0), (0, 2, 1), (0, 2, 2)]
     assert first.ok and second.ok and first.missing == second.missing == []
     assert masked(network, x, [far, near], [near, far]).leaks == [(0, 2, 0)]
-
-
-def test_a_window_of_three_layers_reaches_six_back() -> None:
     network, x = stack(0, 3), vectors(0, 1, 9)
     proof = masked(network, x, window(2, 0), layers=3)
     assert proof.ok and torch.equal(proof.measured[0], window(6, 0).dense(9)[0, 0])
     assert masked(network, x, window(2, 0)).leaks == [(0, i, j) for i in range(9) for j in range(i) if 2 < i - j <= 6]
+    network, allowed = stack(0), triangle(L)[0]
+    assert masked(network, vectors(0), allowed, layers=2).ok
+    assert len(masked(network, vectors(0), allowed, torch.eye(L).bool(), layers=2).leaks) == B * L * (L - 1) // 2
+    fails(TypeError, "a mask must be boolean", prove, same, vectors(0), torch.ones(L, L))
 
 
 class Plant:
@@ -184,27 +182,25 @@ class Plant:
         return [right] * self.n_layers, [wrong] * self.n_layers
 
 
-@pytest.mark.parametrize(
-    "kind", ["padding", "causal padding", "off by one", "packing", "one pair", "one head", "one layer"]
-)
-def test_m3_planted_leaks_are_found_every_time(kind: str) -> None:
+def test_m3_planted_leaks_are_found_every_time() -> None:
     """Two random networks each: the leaks found are those that the wrong masks open, all of them and no others."""
-    for seed in range(2):
-        plant = Plant(seed)
-        right, wrong = plant.masks(kind)
-        real = torch.arange(plant.length) < plant.lengths[:, None] if kind == "padding" else None
-        allowed, opened = (walk(masks, plant.rows, plant.length) for masks in (right, wrong))
-        leaks = opened & ~allowed & (torch.ones_like(opened) if real is None else real[..., None])
-        if kind != "causal padding":  # there, a padded key is seen by itself alone when it is the last
-            assert leaks.any()
-        proof = masked(plant.network, plant.x, wrong, right, real=real, trials=2)
-        assert proof.leaks == pairs(leaks), f"seed {seed}: {proof}"
-        assert proof.across == [] and proof.broken == []
-        assert proof.ok == (not leaks.any()) and proof.may_cache == (kind in ("causal padding", "packing"))
-        assert masked(plant.network, plant.x, right, real=real, trials=2).ok
+    for kind in ("padding", "causal padding", "off by one", "packing", "one pair", "one head", "one layer"):
+        for seed in range(2):
+            plant = Plant(seed)
+            right, wrong = plant.masks(kind)
+            real = torch.arange(plant.length) < plant.lengths[:, None] if kind == "padding" else None
+            allowed, opened = (walk(masks, plant.rows, plant.length) for masks in (right, wrong))
+            leaks = opened & ~allowed & (torch.ones_like(opened) if real is None else real[..., None])
+            if kind != "causal padding":  # there, a padded key is seen by itself alone when it is the last
+                assert leaks.any()
+            proof = masked(plant.network, plant.x, wrong, right, real=real, trials=2)
+            assert proof.leaks == pairs(leaks), f"seed {seed}: {proof}"
+            assert proof.across == [] and proof.broken == []
+            assert proof.ok == (not leaks.any()) and proof.may_cache == (kind in ("causal padding", "packing"))
+            assert masked(plant.network, plant.x, right, real=real, trials=2).ok
 
 
-def test_m3_a_mean_over_the_batch_is_found() -> None:
+def test_m3_leaks_across_the_batch_are_found() -> None:
     """By position (rows see each other alone), and by BatchNorm in training, which sees later positions too."""
     for seed in range(5):
         network = stack(seed)
@@ -213,28 +209,23 @@ def test_m3_a_mean_over_the_batch_is_found() -> None:
         mean = prove(lambda x, net=network: net(x + x.mean(dim=0), mask=causal()), vectors(seed, 3, 4), causal())
         others = [(b, i, c) for b in range(3) for i in range(4) for c in range(3) if b != c]
         assert mean.across == others and mean.leaks == [] and mean.may_cache and not mean.ok
-
-
-def test_m3_batch_norm_in_training_leaks_and_is_left_as_it_was() -> None:
+    # BatchNorm is left as it was
     norm = nn.BatchNorm1d(D)
-    network = nn.Sequential(nn.Flatten(0, 1), norm, nn.Unflatten(0, (B, 4)))
+    normed = nn.Sequential(nn.Flatten(0, 1), norm, nn.Unflatten(0, (B, 4)))
     before = {name: value.clone() for name, value in norm.state_dict().items()}
-    proof = prove(network, vectors(0, B, 4), causal(), trials=2)
+    proof = prove(normed, vectors(0, B, 4), causal(), trials=2)
     assert proof.leaks == [(b, i, j) for b in range(B) for i in range(4) for j in range(i + 1, 4)]
     assert proof.across == [(b, i, 1 - b) for b in range(B) for i in range(4)]
     assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
-    assert prove(network.eval(), vectors(0, B, 4), window(0, 0)).ok
+    assert prove(normed.eval(), vectors(0, B, 4), window(0, 0)).ok
+    # Row 0 reads position 2 of row 1 at its position 3, without a gradient; nobody else does anything of the kind
 
-
-def test_m3_one_row_that_reads_another() -> None:
-    """Row 0 reads position 2 of row 1 at its position 3, without a gradient; nobody else does anything of the kind."""
-
-    def network(x: Tensor) -> Tensor:
+    def reads(x: Tensor) -> Tensor:
         out = x.clone()
         out[0, 3] = out[0, 3] + x[1, 2].detach()
         return out
 
-    proof = prove(network, vectors(0), causal())
+    proof = prove(reads, vectors(0), causal())
     assert proof.across == [(0, 3, 1)] and proof.leaks == []
     assert str(proof) == "1 leak across the batch: output 3 of row 0 depends on row 1"
 
@@ -258,13 +249,26 @@ def test_m3_leaks_without_a_gradient_are_found(way: str, seed: int) -> None:
     assert len(proof.leaks) == int(found.sum()) and not proof.may_cache and "(without a gradient)" in str(proof)
 
 
-def test_m3_a_leak_too_small_for_any_bit_is_found_by_its_gradient() -> None:
+def test_m3_a_leak_too_small_for_any_bit_is_found_and_rounding_told_from_leaks() -> None:
     """Each output reads the next position of the next row, times 1e-20: no output moves, every gradient shows it."""
     proof = prove(lambda x: x + 1e-20 * x.roll((-1, -1), dims=(0, 1)), vectors(0, 3), causal())
     assert proof.across == [(b, i, (b + 1) % 3) for b in range(3) for i in range(L)] and proof.leaks == []
     proof = prove(lambda x: x + 1e-20 * x.roll(-1, dims=1), vectors(0), causal())
     assert proof.leaks == [(b, i, i + 1) for b in range(B) for i in range(L - 1)]
     assert torch.equal(proof.by_change, torch.eye(L).bool().expand(B, L, L))
+    # A causal convolution by Fourier transform is causal up to rounding alone; one that looks ahead is not
+    taps = torch.tensor([1.0, 0.5, 0.25])
+
+    def convolve(x: Tensor, ahead: int) -> Tensor:
+        spectrum = torch.fft.rfft(x, 16, dim=1) * torch.fft.rfft(taps, 16)[:, None]
+        out: Tensor = torch.fft.irfft(spectrum, 16, dim=1)
+        return out[:, ahead : x.shape[1] + ahead]
+
+    assert not prove(lambda x: convolve(x, 0), vectors(0), causal()).ok
+    proof = prove(lambda x: convolve(x, 0), vectors(0), causal(), tolerance=1e-5)
+    assert proof.ok and torch.equal(proof.measured[0], window(2, 0).dense(L)[0, 0])
+    leaky = prove(lambda x: convolve(x, 1), vectors(0), causal(), tolerance=1e-5)
+    assert leaky.leaks == [(b, i, i + 1) for b in range(B) for i in range(L - 1)] and not leaky.may_cache
 
 
 IDS = torch.tensor([[5, 6, 7, 8, 9], [4, 6, 5, 0, 0]])
@@ -282,6 +286,14 @@ def test_a9_source_padding_of_a_whole_network() -> None:
     assert decoder.ok and decoder.may_cache and decoder.missing == []
     source = prove(network, IDS, real, call=lambda ids: network(ids, TARGET, source_token_mask=REAL).logits, **CROSS)
     assert torch.equal(source.measured, REAL[:, None].expand(B, 4, 5)) and source.ok and not source.may_cache
+    # A network that reads its padding off the ids
+    by_ids: Any = {"call": lambda ids: network.encode(ids, source_token_mask=ids != 0), "real": REAL}
+    proof = prove(network, IDS, real, **by_ids)
+    assert proof.ok and proof.missing == [] and proof.draw(1).splitlines()[2:4] == ["■ ■ ■ · ·", "- - - - -"]
+    # The decoder reads equal ids by the same embedding; only those handed in are the input
+    copied: dict[str, Any] = {"call": lambda ids: network(ids, IDS, source_token_mask=REAL).hidden}
+    proof = prove(network, IDS, real, trials=1, **copied, **CROSS)
+    assert proof.ok and torch.equal(proof.by_gradient, REAL[:, None].expand(B, 5, 5))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -295,21 +307,6 @@ def test_m3_a_padded_batch_without_its_padding_mask_leaks(seed: int, read_off: b
     options: dict[str, Any] = {"call": lambda ids: network(ids, TARGET).hidden, "real": marked, "cross": True}
     source = prove(network, IDS, padding(REAL), trials=2, **options)
     assert source.leaks == [(1, i, j) for i in range(4) for j in (3, 4)]
-
-
-def test_a_network_that_reads_its_padding_off_the_ids() -> None:
-    network = whole()
-    by_ids: Any = {"call": lambda ids: network.encode(ids, source_token_mask=ids != 0), "real": REAL}
-    proof = prove(network, IDS, padding(REAL), **by_ids)
-    assert proof.ok and proof.missing == [] and proof.draw(1).splitlines()[2:4] == ["■ ■ ■ · ·", "- - - - -"]
-
-
-def test_a_source_copied_as_target_is_told_apart() -> None:
-    """The decoder reads equal ids by the same embedding; only those handed in are the input."""
-    network = whole()
-    copied: dict[str, Any] = {"call": lambda ids: network(ids, IDS, source_token_mask=REAL).hidden}
-    proof = prove(network, IDS, padding(REAL), trials=1, **copied, **CROSS)
-    assert proof.ok and torch.equal(proof.by_gradient, REAL[:, None].expand(B, 5, 5))
 
 
 class Counting(nn.Module):
@@ -332,29 +329,20 @@ class Counting(nn.Module):
         return out
 
 
-def test_m3_a_leak_through_the_ids_themselves() -> None:
+def test_m3_leaks_through_the_ids_and_which_embedding_reads_them() -> None:
     proof = prove(Counting(), torch.tensor([[7, 5, 5, 7, 5]]), causal(), trials=1)
     assert torch.equal(proof.by_gradient[0], triangle(5)[0])
     assert proof.leaks == [(0, i, j) for i in range(5) for j in range(i + 1, 5)]
-
-
-def test_m3_a_leak_from_padding_without_a_gradient() -> None:
-    """Ids at padding are kept; their vectors are changed, and what reads them shows."""
+    # Ids at padding are kept; their vectors are changed, and what reads them shows
     proof = prove(Counting(padded=True), IDS, causal(), real=REAL)
     assert proof.leaks == [(1, i, j) for i in range(3) for j in (3, 4)] and not proof.by_gradient[1, :3, 3:].any()
-
-
-def test_an_embedding_that_is_handed_a_copy_must_be_named() -> None:
     with pytest.raises(UsageError, match="no module was found that embeds the ids: give `embedding`"):
         prove(Counting(copied=True), IDS, causal())
     proof = prove(Counting(copied=True), IDS, causal(), embedding="table")
     assert torch.equal(proof.by_gradient, triangle(5))
     with pytest.raises(UsageError, match=re.escape("unknown embedding 'tabel'; did you mean 'table'?")):
         prove(Counting(), IDS, causal(), embedding="tabel")
-
-
-def test_positions_equal_to_the_ids_are_not_taken_for_them() -> None:
-    """The first embedding reads 0 1 2 3 4 as well; were it taken, gradients would still be right, so: it is not."""
+    # The first embedding reads 0 1 2 3 4 as well; were it taken, gradients would still be right, so: it is not
     network, ids = Counting(), torch.arange(5)[None]
     reached: list[Tensor] = []
     network.positions.register_forward_hook(lambda module, args, output: reached.append(output))
@@ -362,7 +350,7 @@ def test_positions_equal_to_the_ids_are_not_taken_for_them() -> None:
     assert all(output.grad_fn is None or "Embedding" in output.grad_fn.name() for output in reached)
 
 
-def test_nothing_stays_behind() -> None:
+def test_nothing_stays_behind_and_outputs_of_whole_numbers_or_written_in_one_place_have_no_gradient() -> None:
     """No hook, no gradient of a parameter, the mode, and the global random state."""
     network = whole()
     state = torch.get_rng_state()
@@ -373,10 +361,9 @@ def test_nothing_stays_behind() -> None:
     with pytest.raises(UsageError):
         prove(network, IDS, bidirectional(), call=lambda ids: (network.encode(ids),))  # type: ignore[arg-type, return-value]
     assert not any(module._forward_hooks for module in network.modules())
-
-
-def test_a_network_that_writes_its_answer_in_one_place() -> None:
-    """As captured graphs do: the next run must not overwrite what it is compared with."""
+    proof = prove(lambda x: (x[..., 0].cumsum(dim=1) > 0).long(), vectors(0), causal(), trials=9)
+    assert proof.ok and not proof.by_gradient.any() and len(proof.leaks) == 0 and proof.by_change.any()
+    # As captured graphs do: the next run must not overwrite what it is compared with
     place = torch.zeros(B, L, D)
 
     def network(x: Tensor) -> Tensor:
@@ -387,12 +374,7 @@ def test_a_network_that_writes_its_answer_in_one_place() -> None:
     assert proof.by_change.all() and not proof.by_gradient.any()
 
 
-def test_outputs_that_are_whole_numbers_have_no_gradient() -> None:
-    proof = prove(lambda x: (x[..., 0].cumsum(dim=1) > 0).long(), vectors(0), causal(), trials=9)
-    assert proof.ok and not proof.by_gradient.any() and len(proof.leaks) == 0 and proof.by_change.any()
-
-
-def test_gradients_that_are_not_numbers_are_a_fault_of_their_own() -> None:
+def test_gradients_and_outputs_that_are_not_numbers_are_faults_of_their_own() -> None:
     """√ at 0 behind a `where`: outputs are right, yet whatever is differentiated in that row, 0·∞ comes back."""
     x = vectors(0).abs() + 0.1
     x[1, 4:] = -1.0
@@ -408,10 +390,7 @@ def test_gradients_that_are_not_numbers_are_a_fault_of_their_own() -> None:
     real[1, 2:] = False
     assert prove(network, x, causal(), trials=1, real=real).broken == [(1, 0), (1, 1)]
     assert prove(network, x[:1], causal(), trials=1).ok
-
-
-def test_outputs_that_are_not_numbers_are_broken() -> None:
-    """Softmax over no key, and one layer more: 0·NaN reaches every output of that row."""
+    # Softmax over no key, and one layer more: 0·NaN reaches every output of that row
     hidden = torch.zeros(B, L, L).masked_fill(~causal().dense(L)[0, 0], -torch.inf)
     hidden[1, 2] = -torch.inf
 
@@ -425,22 +404,6 @@ def test_outputs_that_are_not_numbers_are_broken() -> None:
     written = torch.zeros(B, L, D)
     written[0, 3] = torch.nan  # with a gradient that is right
     assert prove(lambda x: x + written, vectors(0), causal()).broken == [(0, 3)]
-
-
-def test_rounding_is_told_from_leaks_by_tolerance() -> None:
-    """A causal convolution by Fourier transform is causal up to rounding alone; one that looks ahead is not."""
-    taps = torch.tensor([1.0, 0.5, 0.25])
-
-    def convolve(x: Tensor, ahead: int) -> Tensor:
-        spectrum = torch.fft.rfft(x, 16, dim=1) * torch.fft.rfft(taps, 16)[:, None]
-        out: Tensor = torch.fft.irfft(spectrum, 16, dim=1)
-        return out[:, ahead : x.shape[1] + ahead]
-
-    assert not prove(lambda x: convolve(x, 0), vectors(0), causal()).ok
-    proof = prove(lambda x: convolve(x, 0), vectors(0), causal(), tolerance=1e-5)
-    assert proof.ok and torch.equal(proof.measured[0], window(2, 0).dense(L)[0, 0])
-    leaky = prove(lambda x: convolve(x, 1), vectors(0), causal(), tolerance=1e-5)
-    assert leaky.leaks == [(b, i, i + 1) for b in range(B) for i in range(L - 1)] and not leaky.may_cache
 
 
 def by_hand(**changes: Any) -> Proof:
@@ -479,35 +442,24 @@ def same(x: Tensor) -> Tensor:
     return x
 
 
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"inputs": torch.zeros(2, 3)}, "`inputs` must be token ids (B,S) or vectors (B,S,D): got (2, 3)"),
-    ({"inputs": torch.zeros(2, 0, D)}, "`inputs` must be token ids (B,S) or vectors (B,S,D): got (2, 0, 8)"),
-    ({"inputs": torch.ones(2, 3).long()}, "`inputs` must have at least two different real tokens"),
-    ({"inputs": IDS, "real": IDS == 5}, "`inputs` must have at least two different real tokens"),
-    ({"inputs": IDS}, "no module was found that embeds the ids: give `embedding`, or vectors"),
-    ({"real": torch.ones(2, 6)}, "`real` must be boolean (2, 6): got torch.float32 (2, 6)"),
-    ({"real": torch.ones(2, 5).bool()}, "`real` must be boolean (2, 6): got torch.bool (2, 5)"),
-    ({"trials": 0}, "`trials` must be at least 1: got 0"),
-    ({"layers": 0}, "`layers` must be at least 1, and as many as the masks: got 0, masks: 0"),
-    ({"mask": [causal()] * 2, "layers": 3}, "as many as the masks: got 3, masks: 2"),
-    ({"mask": [causal()] * 2, "cross": True}, "with `cross` one mask is the whole declaration: got 2 layers"),
-    ({"mask": padding(torch.tensor([1, 2, 3]))}, "a mask of shape (3, 1, 6) does not fit 2 rows of 6 outputs"),
-    ({"call": lambda x: (x, x)}, "the network returned a tuple, not a tensor: give `call="),
-    ({"call": lambda x: x[:1]}, "outputs must be (B,T,...) for 2 rows: got (1, 6, 8)"),
-    ({"call": lambda x: x[:, 1:]}, "5 outputs for 6 inputs: give `cross=True` if they are different sequences"),
-    ({"call": lambda x: nn.functional.dropout(x)}, "two runs on the same inputs differ: call `eval()` first"),
-]
-
-
-@pytest.mark.parametrize(("given", "message"), WRONG, ids=lambda one: one[:40] if isinstance(one, str) else "")
-def test_wrong_use_is_said(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(message)):
-        prove(same, **{"inputs": vectors(0), "mask": causal(), **given})
-
-
-def test_masks_may_be_boolean_matrices() -> None:
-    network, allowed = stack(0), triangle(L)[0]
-    assert masked(network, vectors(0), allowed, layers=2).ok
-    assert len(masked(network, vectors(0), allowed, torch.eye(L).bool(), layers=2).leaks) == B * L * (L - 1) // 2
-    with pytest.raises(TypeError, match="a mask must be boolean"):
-        prove(same, vectors(0), torch.ones(L, L))
+def test_wrong_use_is_said() -> None:
+    for given, message in (
+        ({"inputs": torch.zeros(2, 3)}, "`inputs` must be token ids (B,S) or vectors (B,S,D): got (2, 3)"),
+        ({"inputs": torch.zeros(2, 0, D)}, "`inputs` must be token ids (B,S) or vectors (B,S,D): got (2, 0, 8)"),
+        ({"inputs": torch.ones(2, 3).long()}, "`inputs` must have at least two different real tokens"),
+        ({"inputs": IDS, "real": IDS == 5}, "`inputs` must have at least two different real tokens"),
+        ({"inputs": IDS}, "no module was found that embeds the ids: give `embedding`, or vectors"),
+        ({"real": torch.ones(2, 6)}, "`real` must be boolean (2, 6): got torch.float32 (2, 6)"),
+        ({"real": torch.ones(2, 5).bool()}, "`real` must be boolean (2, 6): got torch.bool (2, 5)"),
+        ({"trials": 0}, "`trials` must be at least 1: got 0"),
+        ({"layers": 0}, "`layers` must be at least 1, and as many as the masks: got 0, masks: 0"),
+        ({"mask": [causal()] * 2, "layers": 3}, "as many as the masks: got 3, masks: 2"),
+        ({"mask": [causal()] * 2, "cross": True}, "with `cross` one mask is the whole declaration: got 2 layers"),
+        ({"mask": padding(torch.tensor([1, 2, 3]))}, "a mask of shape (3, 1, 6) does not fit 2 rows of 6 outputs"),
+        ({"call": lambda x: (x, x)}, "the network returned a tuple, not a tensor: give `call="),
+        ({"call": lambda x: x[:1]}, "outputs must be (B,T,...) for 2 rows: got (1, 6, 8)"),
+        ({"call": lambda x: x[:, 1:]}, "5 outputs for 6 inputs: give `cross=True` if they are different sequences"),
+        ({"call": lambda x: nn.functional.dropout(x)}, "two runs on the same inputs differ: call `eval()` first"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(message)):
+            prove(same, **{"inputs": vectors(0), "mask": causal(), **given})

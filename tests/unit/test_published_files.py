@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 from safetensors.torch import save_file
 
 from atento.base.errors import ModelError
 from atento.storage.tensorfile import TensorFiles
+from failing import fails
 
 
 def _write(file: Path, **tensors: float) -> None:
@@ -15,21 +15,16 @@ def _write(file: Path, **tensors: float) -> None:
     save_file({name.replace("__", "."): torch.full((2,), value) for name, value in tensors.items()}, file)
 
 
-def test_k2_several_variants_without_the_file_itself_are_refused_by_name(tmp_path: Path) -> None:
+def test_k2_several_variants_are_refused_by_name_and_old_names_give_way_to_todays(tmp_path: Path) -> None:
     for variant in ("fp16", "bf16"):
         _write(tmp_path / f"model.{variant}.safetensors", weight=1.0)
-    with pytest.raises(ModelError, match=r"leave one of model\.bf16\.safetensors, model\.fp16"):
-        TensorFiles(tmp_path)
+    fails(ModelError, r"leave one of model\.bf16\.safetensors, model\.fp16", TensorFiles, tmp_path)
     _write(tmp_path / "model.safetensors", weight=3.0)
     with TensorFiles(tmp_path) as files:
         assert files.read("weight").tolist() == [3.0, 3.0]
     _write(tmp_path / "other" / "adapter_model.fp16.safetensors", weight=1.0)  # of an adapter, no variant of a model
-    with pytest.raises(ModelError, match=r"model\.safetensors is missing"):
-        TensorFiles(tmp_path / "other")
-
-
-def test_k2_old_names_give_way_to_todays(tmp_path: Path) -> None:
-    """An old name is renamed, but not over a tensor that has today's name already."""
+    fails(ModelError, r"model\.safetensors is missing", TensorFiles, tmp_path / "other")
+    # An old name is renamed, but not over a tensor that has today's name already
     _write(tmp_path / "model.safetensors", a__gamma=1.0, a__beta=2.0, b__gamma=3.0, b__weight=4.0, gamma=5.0)
     with TensorFiles(tmp_path) as files:
         files.with_todays_names()

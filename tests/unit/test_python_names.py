@@ -31,6 +31,7 @@ from atento.runs.train import TrainedRun
 from atento.tasks.text_outputs import texts_and_pairs
 from atento.text.tokenizer_training import train_tokenizer
 from atento_world import write
+from failing import fails
 
 PAIRS = write("train", 60)
 NETWORK = NetworkConfig(d_model=16, d_ff=32, n_heads=2, n_layers=1, norm="pre")
@@ -62,13 +63,7 @@ assert Model is atento.Model and callable(load) and callable(train) and callable
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("wrong", [3, None, ["runs/x"]])
-def test_load_says_what_it_takes(wrong: object) -> None:
-    with pytest.raises(UsageError, match="`model` must be a folder, a file or a hub name: got"):
-        atento.load(wrong)  # type: ignore[arg-type]
-
-
-def test_wrong_arguments_are_sentences(model: Model) -> None:
+def test_wrong_arguments_are_sentences_and_an_option_that_is_true_or_false_takes_nothing_else(model: Model) -> None:
     """Each was a raw error of Python's or PyTorch's."""
     pairs = [("a", "b")]
     calls: dict[str, Callable[[], object]] = {
@@ -97,84 +92,10 @@ def test_wrong_arguments_are_sentences(model: Model) -> None:
         "unknown metric 'blue'; did you mean 'bleu'": lambda: atento.evaluate(model, pairs, metrics="chrf,blue"),
     }
     for said, call in calls.items():
-        with pytest.raises(UsageError, match=re.escape(said)):
-            call()
-
-
-def test_numbers_and_arrays_of_numpy_are_those_of_python(model: Model) -> None:
-    """Values of `np.arange`, of a table's column or of a random search were refused: "got a value of type int64"."""
-    text: str = PAIRS[0].source
-    options: dict[str, Any] = {"beam": np.int64(3), "n_best": np.int64(2), "max_new_tokens": torch.tensor(5)}
-    assert model.translate(text, **options) == model.translate(text, beam=3, n_best=2, max_new_tokens=5)
-    given: dict[str, Any] = {"greedy": np.True_, "stop": np.array(["."])}
-    assert model.translate(text, **given) == model.translate(text, greedy=True, stop=["."])
-    assert model.embed(text, dimensions=np.int64(3), layer=np.int64(0)).shape == (3,)  # type: ignore[typeddict-item]
-    loaded = load_recipe("micro-world-en-pt", {"training.steps": np.int32(7), "metrics": np.array(["bleu"])}).recipe
-    assert (loaded.training.steps, loaded.metrics) == (7, ("bleu",))
-    rows = np.array([(pair.source, pair.target) for pair in PAIRS[:3]])
-    assert atento.evaluate(model, rows)["bleu"].value == atento.evaluate(model, rows.tolist())["bleu"].value
-    assert texts_and_pairs(zip(["a", "b"], ["c", "d"])) == (["a", "b"], ["c", "d"])
-
-
-def test_a_tokenizer_passes_to_another_process(model: Model) -> None:
-    """`datasets.map` with several processes and the workers of a `DataLoader` pickle it."""
-    tokenizer = pickle.loads(pickle.dumps(model.tokenizer))
-    assert tokenizer.encode("I see.") == model.tokenizer.encode("I see.")
-    assert tokenizer.decode([300, 5]) == model.tokenizer.decode([300, 5])
-
-
-def test_the_methods_take_their_text_by_name_and_tell_what_they_do(model: Model) -> None:
-    assert model.translate(text="I see.") == model.translate("I see.") == model.translate(["I see."])[0]
-    assert model.translate(one for one in ["I see.", ""]) == [model.translate("I see."), ""]  # type: ignore
-    with pytest.raises(TypeError, match=r"translate\(\) missing 1 required positional argument: 'text'"):
-        model.translate()  # type: ignore[call-overload]
-    for method, name in ((Model.translate, "text"), (Model.summarize, "text"), (Model.generate, "prompt")):
-        parameters = list(inspect.signature(method).parameters)
-        assert parameters[:3] == ["self", name, "n_best"] and "beam" in parameters and (method.__doc__ or "").strip()
-
-
-def test_a_model_moves_and_changes_its_precision(model: Model) -> None:
-    texts = [pair.source for pair in PAIRS[:3]]
-    before = model.translate(texts)
-    assert model.device == torch.device("cpu") and model.to("auto") is model
-    assert model.to(precision="float64") is model and model.precision == "float64"
-    assert {one.dtype for one in model.network.parameters()} == {torch.float64}
-    assert model.to("cpu", "float32").translate(texts) == before
-    int8 = Model(deepcopy(model.network), model.tokenizer, model.config, None).to(precision="int8")
-    assert int8.precision == "int8" and len(int8.translate(texts)) == 3
-    with pytest.raises(UsageError, match="the model has weights of 8 bits, so its precision is int8: got 'float32'"):
-        int8.to(precision="float32")
-    with pytest.raises(UsageError, match="`device` must exist on this machine: got 'tpu'"):
-        model.to("tpu")
-    with pytest.raises(UsageError, match="`precision` must be one of"):
-        model.to(precision="int4")
-    recurrent = build_network(NetworkConfig(architecture="recurrent-lm", vocab_size=9, d_model=8))
-    with pytest.raises(CapabilityError, match="int8 is for Transformers that write and for encoders"):
-        Model(recurrent, None, {}, None).to(precision="int8")
-    assert model.device.type == "cpu" and model.precision == "float32"
-
-
-def test_attention_of_a_summary_that_the_model_writes(model: Model) -> None:
-    """`attend` without a target asked every model for a translation, which a summariser refuses."""
-    summariser = Model(model.network, model.tokenizer, model.config | {"task": "summarization"}, None)
-    text = PAIRS[0].source
-    record = summariser.attend(text)
-    assert record.title == f"{text} → {summariser.summarize(text)}" and set(record.kinds) >= {"cross"}
-    outputs, trace = summariser.traced(text)
-    assert [one.text for one in outputs] == [summariser.summarize(text)] and len(trace.runs) == 1
-
-
-def test_sentences_are_split_as_the_flag_does(model: Model) -> None:
-    one, two = PAIRS[0].source, PAIRS[1].source
-    both = " ".join(model.translate([one, two]))
-    assert model.translate(f"{one} {two}", split_sentences=True) == both
-    assert model.translate([f"{one} {two}", "", one], split_sentences=True) == [both, "", model.translate(one)]
-    with pytest.raises(UsageError, match="`n_best` and `split_sentences` exclude each other"):
-        model.translate(one, n_best=2, split_sentences=True)  # type: ignore[call-overload]
-
-
-def test_an_option_that_is_true_or_false_takes_nothing_else(model: Model) -> None:
-    """The text "no" would count as true. Every option of that type, by the signatures."""
+        fails(UsageError, re.escape(said), call)
+    for wrong in (3, None, ["runs/x"]):
+        fails(UsageError, "`model` must be a folder, a file or a hub name: got", atento.load, wrong)
+    # The text "no" would count as true. Every option of that type, by the signatures
     tagger = atento.load("micro-world-entities")
     calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
         *((call, (model, [("a", "b")])) for call in (evaluate, calibrate)),
@@ -195,8 +116,65 @@ def test_an_option_that_is_true_or_false_takes_nothing_else(model: Model) -> Non
         load_recipe({"task": "translation", "data": {"train": {"file": "a.tsv"}, "skip_bad": "no"}})
 
 
-def test_reprs_are_one_short_line(model: Model) -> None:
-    """Python: reprs of 300 characters, or none at all (`Tokenizer`, `TokenScores`)."""
+def test_numbers_and_arrays_of_numpy_names_of_texts_and_another_process_change_nothing(model: Model) -> None:
+    """Values of `np.arange`, of a table's column or of a random search were refused: "got a value of type int64"."""
+    text: str = PAIRS[0].source
+    options: dict[str, Any] = {"beam": np.int64(3), "n_best": np.int64(2), "max_new_tokens": torch.tensor(5)}
+    assert model.translate(text, **options) == model.translate(text, beam=3, n_best=2, max_new_tokens=5)
+    given: dict[str, Any] = {"greedy": np.True_, "stop": np.array(["."])}
+    assert model.translate(text, **given) == model.translate(text, greedy=True, stop=["."])
+    assert model.embed(text, dimensions=np.int64(3), layer=np.int64(0)).shape == (3,)  # type: ignore[typeddict-item]
+    loaded = load_recipe("micro-world-en-pt", {"training.steps": np.int32(7), "metrics": np.array(["bleu"])}).recipe
+    assert (loaded.training.steps, loaded.metrics) == (7, ("bleu",))
+    rows = np.array([(pair.source, pair.target) for pair in PAIRS[:3]])
+    assert atento.evaluate(model, rows)["bleu"].value == atento.evaluate(model, rows.tolist())["bleu"].value
+    assert texts_and_pairs(zip(["a", "b"], ["c", "d"])) == (["a", "b"], ["c", "d"])
+    # `datasets.map` with several processes and the workers of a `DataLoader` pickle it
+    tokenizer = pickle.loads(pickle.dumps(model.tokenizer))
+    assert tokenizer.encode("I see.") == model.tokenizer.encode("I see.")
+    assert tokenizer.decode([300, 5]) == model.tokenizer.decode([300, 5])
+    assert model.translate(text="I see.") == model.translate("I see.") == model.translate(["I see."])[0]
+    assert model.translate(one for one in ["I see.", ""]) == [model.translate("I see."), ""]  # type: ignore
+    fails(TypeError, r"translate\(\) missing 1 required positional argument: 'text'", model.translate)
+    for method, name in ((Model.translate, "text"), (Model.summarize, "text"), (Model.generate, "prompt")):
+        parameters = list(inspect.signature(method).parameters)
+        assert parameters[:3] == ["self", name, "n_best"] and "beam" in parameters and (method.__doc__ or "").strip()
+
+
+def test_a_model_moves_and_changes_its_precision(model: Model) -> None:
+    texts = [pair.source for pair in PAIRS[:3]]
+    before = model.translate(texts)
+    assert model.device == torch.device("cpu") and model.to("auto") is model
+    assert model.to(precision="float64") is model and model.precision == "float64"
+    assert {one.dtype for one in model.network.parameters()} == {torch.float64}
+    assert model.to("cpu", "float32").translate(texts) == before
+    int8 = Model(deepcopy(model.network), model.tokenizer, model.config, None).to(precision="int8")
+    assert int8.precision == "int8" and len(int8.translate(texts)) == 3
+    with pytest.raises(UsageError, match="the model has weights of 8 bits, so its precision is int8: got 'float32'"):
+        int8.to(precision="float32")
+    fails(UsageError, "`device` must exist on this machine: got 'tpu'", model.to, "tpu")
+    fails(UsageError, "`precision` must be one of", model.to, precision="int4")
+    recurrent = build_network(NetworkConfig(architecture="recurrent-lm", vocab_size=9, d_model=8))
+    with pytest.raises(CapabilityError, match="int8 is for Transformers that write and for encoders"):
+        Model(recurrent, None, {}, None).to(precision="int8")
+    assert model.device.type == "cpu" and model.precision == "float32"
+
+
+def test_attention_of_a_summary_sentences_that_are_split_and_reprs_of_one_short_line(model: Model) -> None:
+    """`attend` without a target asked every model for a translation, which a summariser refuses."""
+    summariser = Model(model.network, model.tokenizer, model.config | {"task": "summarization"}, None)
+    text = PAIRS[0].source
+    record = summariser.attend(text)
+    assert record.title == f"{text} → {summariser.summarize(text)}" and set(record.kinds) >= {"cross"}
+    outputs, trace = summariser.traced(text)
+    assert [one.text for one in outputs] == [summariser.summarize(text)] and len(trace.runs) == 1
+    one, two = PAIRS[0].source, PAIRS[1].source
+    both = " ".join(model.translate([one, two]))
+    assert model.translate(f"{one} {two}", split_sentences=True) == both
+    assert model.translate([f"{one} {two}", "", one], split_sentences=True) == [both, "", model.translate(one)]
+    with pytest.raises(UsageError, match="`n_best` and `split_sentences` exclude each other"):
+        model.translate(one, n_best=2, split_sentences=True)  # type: ignore[call-overload]
+    # Python: reprs of 300 characters, or none at all (`Tokenizer`, `TokenScores`)
     trace = Trace()
     written = generate(model.network, torch.tensor([[5, 6, 7]]), Beam(4), max_new_tokens=20, trace=trace)[0][0]
     many = [" ".join(pair.target for pair in PAIRS[n : n + 20]) for n in range(5)]
@@ -223,9 +201,6 @@ def test_reprs_are_one_short_line(model: Model) -> None:
     for text, begin in shown.items():
         assert text.startswith(begin) and "\n" not in text and len(text) <= 100, text
     assert len(repr(paired_test("bleu", many, many, many, samples=10))) < 160
-
-
-def test_tables_of_scores_and_runs_are_escaped() -> None:
     score = bleu(["a b c d"], ["a b c d"])
     table = type(score)("<b>", 12.345, {"<i>": 1.0}, "a<script>&", [[1.0]], sum)._repr_html_()
     assert "<script>" not in table and "<i>" not in table and "&lt;script&gt;&amp;" in table and "12.35" in table

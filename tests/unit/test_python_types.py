@@ -31,12 +31,13 @@ from atento_cli.convert.engines import convert_for
 from atento_cli.convert.layouts import convert
 from atento_cli.decoding_options import _FLAGS
 from atento_cli.search.cross_validation import cross_validate
+from failing import fails
 
 LISTS = ("stop", "stop_tokens", "banned_words", "banned_tokens", "required_words", "draft")
 WIDER = ("mbr", *LISTS)  # also a function; also one string or any sequence
 
 
-def test_the_typed_options_are_the_fields_of_the_configurations() -> None:
+def test_the_typed_options_are_the_fields_of_the_configurations_and_the_flags_of_the_commands() -> None:
     options, fields = get_type_hints(DecodingOptions), get_type_hints(DecodingConfig)
     assert options.keys() - fields.keys() == {"greedy"} and fields.keys() - options.keys() == {"n_best"}
     assert {name: kind for name, kind in options.items() if name in fields and name not in WIDER} == {
@@ -47,9 +48,6 @@ def test_the_typed_options_are_the_fields_of_the_configurations() -> None:
     options, fields = get_type_hints(EmbeddingOptions), get_type_hints(EmbeddingConfig)
     assert options.keys() - fields.keys() == {"prompt_name", "dimensions", "head"}
     assert fields.items() - options.items() == {(name, fields[name]) for name in PROMPTS}
-
-
-def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
     assert {*_FLAGS, "seed"} == {*DecodingOptions.__annotations__, "n_best"}  # --seed is every command's
     for method in (Model.translate, Model.summarize, Model.generate):
         assert "n_best" in inspect.signature(method).parameters
@@ -133,22 +131,17 @@ def test_mypy_knows_the_options_and_what_n_best_returns(tmp_path: Path) -> None:
     assert by_line[33].startswith('No overload variant matches argument type "int"'), said
 
 
-def test_greedy_wins_over_a_recipe_that_samples() -> None:
+def test_greedy_wins_over_a_recipe_and_excludes_what_is_not() -> None:
     """`--greedy` of a run whose recipe samples sampled all the same."""
     usual = DecodingConfig(sample=True, temperature=0.7, n_best=3)
     made = decoding_for(usual, None, {"greedy": True, "max_new_tokens": 5})
     assert not made.samples and (made.beam, made.n_best, made.mbr, made.max_new_tokens) == (1, 1, None, 5)
-
-
-@pytest.mark.parametrize("other", [{"beam": 4}, {"top_p": 0.9}, {"mbr": "chrf"}, {"sample": True}])
-def test_greedy_excludes_what_is_not(other: Any) -> None:
-    name = next(iter(other))
-    with pytest.raises(UsageError, match=f"`greedy` and `{name}` exclude each other"):
-        decoding_for(DecodingConfig(), None, {"greedy": True, **other})
-
-
-def test_unknown_and_wrong_options_are_told_with_the_nearest() -> None:
+    others: list[Any] = [{"beam": 4}, {"top_p": 0.9}, {"mbr": "chrf"}, {"sample": True}]
+    for other in others:
+        name = next(iter(other))
+        with pytest.raises(UsageError, match=f"`greedy` and `{name}` exclude each other"):
+            decoding_for(DecodingConfig(), None, {"greedy": True, **other})
+    # Unknown and wrong options are told with the nearest
     with pytest.raises(UsageError, match="unknown decoding option 'n_bests'; did you mean 'n_best'"):
         decoding_for(DecodingConfig(), None, {"n_bests": 2})  # type: ignore[typeddict-unknown-key]
-    with pytest.raises(RecipeError, match="beam must be an integer: got '4'"):
-        decoding_for(DecodingConfig(), None, {"beam": "4"})  # type: ignore[typeddict-item]
+    fails(RecipeError, "beam must be an integer: got '4'", decoding_for, DecodingConfig(), None, {"beam": "4"})

@@ -17,10 +17,11 @@ from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import OBJECTIVES
 from atento.data.batches.batch import Batch, Part, Teaching
-from atento.networks import build_network
+from atento.networks import Network, build_network
 from atento.networks.vocabulary import cross_entropy, plain_cross_entropy
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
+from failing import fails
 from test_loss import cut
 
 ALPHA = 5.0
@@ -54,29 +55,22 @@ def test_chunks_equal_the_equation(n: int, vocab_size: int, rows: int, strip: in
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("function", [cross_entropy, plain_cross_entropy])
-def test_the_loss_by_hand(function: Any) -> None:
+def test_the_loss_by_hand_by_finite_differences_and_of_equal_passes() -> None:
     """Two words, p = (3/4, 1/4), q = (1/2, 1/2), y = the first: KL(p || q) + KL(q || p) = (p1 - q1) log 3 = log(3) / 4.
 
-    The paper's loss is -log p1 - log q1 + α / 2 times that; a half of it is returned.
-    """
-    hidden = torch.tensor([[[1.0]], [[0.0]]], dtype=torch.float64)
-    weight = torch.tensor([[3.0], [1.0]], dtype=torch.float64).log()
-    loss, nll = function(hidden, weight, torch.tensor([0]), 0.0, None, ALPHA)
-    assert float(2 * nll) == pytest.approx(float(-torch.tensor([0.75, 0.5]).log().sum()))
-    assert float(2 * loss) == pytest.approx(float(2 * nll + ALPHA / 2 * torch.tensor(3.0).log() / 4))
-
-
-def test_gradients_equal_finite_differences() -> None:
+    The paper's loss is -log p1 - log q1 + α / 2 times that; a half of it is returned."""
+    for function in (cross_entropy, plain_cross_entropy):
+        hidden = torch.tensor([[[1.0]], [[0.0]]], dtype=torch.float64)
+        weight = torch.tensor([[3.0], [1.0]], dtype=torch.float64).log()
+        loss, nll = function(hidden, weight, torch.tensor([0]), 0.0, None, ALPHA)
+        assert float(2 * nll) == pytest.approx(float(-torch.tensor([0.75, 0.5]).log().sum()))
+        assert float(2 * loss) == pytest.approx(float(2 * nll + ALPHA / 2 * torch.tensor(3.0).log() / 4))
     hidden, weight, bias, targets = passes(4, 5, 3)
 
     def loss(*inputs: Tensor) -> Tensor:
         return cross_entropy(inputs[0], inputs[1], targets, 0.1, inputs[2], ALPHA)[0]
 
     assert torch.autograd.gradcheck(loss, (hidden, weight, bias))
-
-
-def test_equal_passes_have_the_loss_of_one() -> None:
     hidden, weight, bias, targets = (each.detach() for each in passes(9, 11))
     expected = cross_entropy(hidden[0], weight, targets, 0.1, bias)
     got = cross_entropy(hidden[:1].repeat(2, 1, 1), weight, targets, 0.1, bias, ALPHA)
@@ -147,46 +141,34 @@ HEADS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", HEADS)
-def test_the_loss_of_a_head_is_that_of_two_passes_with_other_dropout(name: str) -> None:
-    head, labels, extras, by_hand = HEADS[name]
+def encoder_of(head: HeadConfig, n_layers: int) -> Network:
     torch.manual_seed(1)
-    network = build_network(
-        NetworkConfig("encoder", vocab_size=23, d_model=16, d_ff=32, n_heads=2, n_layers=2, dropout=0.3, heads=(head,))
-    ).train()
-    random = Randomness(3, 1)
-    outputs = [network(**INPUTS, random=random, project=False)]
-    logits = [network.read(name, outputs[0], MASK, random)]
-    logits.append(network.read(name, network(**INPUTS, random=random, project=False), MASK, random))
-    nats, kl = by_hand(torch.stack(logits), 0.1)
-    batch = Batch(INPUTS, {name: labels}, extras=extras)
-    ((loss, nll),) = losses(network, batch, Call(Randomness(3, 1), 0.1, r_drop=ALPHA)).values()
-    assert float(kl.detach()) > 0.01
-    torch.testing.assert_close(loss.float(), (nats + ALPHA / 2 * kl) / 2, rtol=1e-4, atol=1e-5)
-    weights = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    got = torch.autograd.grad(loss, weights, allow_unused=True)
-    for one, other in zip(got, torch.autograd.grad((nats + ALPHA / 2 * kl) / 2, weights, allow_unused=True)):
-        assert (one is None) == (other is None)
-        if one is not None:
-            torch.testing.assert_close(one, other, rtol=2e-3, atol=2e-5)
-    assert not nll.requires_grad
-    torch.testing.assert_close(nll.float(), by_hand(torch.stack(logits), 0.0)[0].detach() / 2, rtol=1e-4, atol=1e-5)
+    sizes: dict[str, Any] = {"vocab_size": 23, "d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": n_layers}
+    return build_network(NetworkConfig("encoder", **sizes, dropout=0.3, heads=(head,))).train()
 
 
-def test_passes_without_dropout_are_refused() -> None:
-    network = build_network(NetworkConfig("decoder", vocab_size=23, d_model=16, n_heads=2, n_layers=1, dropout=0.0))
-    batch = Batch({"ids": IDS}, {"vocabulary": TOKENS})
-    with pytest.raises(RecipeError, match=r"this network has none: raise `network\.dropout`, or set it to 0; got 5"):
-        losses(network.train(), batch, Call(Randomness(1), r_drop=ALPHA))
-
-
-def test_teachers_see_both_passes() -> None:
-    """Their share is the mean over passes; the rest is the loss with R-Drop."""
-    torch.manual_seed(1)
-    head = HeadConfig("classification", labels=NAMES)
-    network = build_network(
-        NetworkConfig("encoder", vocab_size=23, d_model=16, d_ff=32, n_heads=2, n_layers=1, dropout=0.3, heads=(head,))
-    ).train()
+def test_the_loss_of_a_head_is_that_of_two_passes_and_teachers_see_both() -> None:
+    for name in HEADS:
+        head, labels, extras, by_hand = HEADS[name]
+        network = encoder_of(head, 2)
+        random = Randomness(3, 1)
+        logits = [network.read(name, network(**INPUTS, random=random, project=False), MASK, random)]
+        logits.append(network.read(name, network(**INPUTS, random=random, project=False), MASK, random))
+        nats, kl = by_hand(torch.stack(logits), 0.1)
+        batch = Batch(INPUTS, {name: labels}, extras=extras)
+        ((loss, nll),) = losses(network, batch, Call(Randomness(3, 1), 0.1, r_drop=ALPHA)).values()
+        assert float(kl.detach()) > 0.01
+        torch.testing.assert_close(loss.float(), (nats + ALPHA / 2 * kl) / 2, rtol=1e-4, atol=1e-5)
+        weights = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        got = torch.autograd.grad(loss, weights, allow_unused=True)
+        for one, other in zip(got, torch.autograd.grad((nats + ALPHA / 2 * kl) / 2, weights, allow_unused=True)):
+            assert (one is None) == (other is None)
+            if one is not None:
+                torch.testing.assert_close(one, other, rtol=2e-3, atol=2e-5)
+        assert not nll.requires_grad
+        torch.testing.assert_close(nll.float(), by_hand(torch.stack(logits), 0.0)[0].detach() / 2, rtol=1e-4, atol=1e-5)
+    # Their share is the mean over passes; the rest is the loss with R-Drop
+    network = encoder_of(HeadConfig("classification", labels=NAMES), 1)
     scores = torch.randn(3, 2, 3)
 
     def loss(weight: float, r_drop: float, use: int) -> Tensor:
@@ -207,32 +189,32 @@ def test_teachers_see_both_passes() -> None:
 # Training and recipes ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("setting", [{}, {"activation_checkpointing": True}])
-def test_an_update_of_several_parts_is_divided_by_all_targets(setting: dict[str, Any]) -> None:
+def test_an_update_of_several_parts_is_divided_by_all_targets_and_passes_come_to_agree() -> None:
     """Gradients are the sum of those of the parts, each with dropout of its number, by all targets."""
-    torch.manual_seed(1)
-    network = build_network(NetworkConfig("decoder", vocab_size=23, d_model=16, n_heads=2, n_layers=1, dropout=0.2))
-    config = TrainingConfig(clip=0.0, seed=3, r_drop=ALPHA, label_smoothing=0.1, **setting)
-    parts = [Part(Batch({"ids": IDS}, {"vocabulary": TOKENS})), Part(Batch({"ids": IDS[:2]}, {"vocabulary": IDS[:2]}))]
-    total = torch.zeros((), dtype=torch.float64)
-    network.train()
-    for number, part in enumerate(parts):
-        ((loss, _),) = losses(network, part.batch, Call(Randomness(3, 1, number), 0.1, r_drop=ALPHA)).values()
-        total = total + loss
-    targets = sum(part.batch.targets for part in parts)
-    names = [name for name, _ in network.named_parameters()]
-    expected = dict(zip(names, torch.autograd.grad(total / targets, list(network.parameters()))))
-    updater = Updater(network, config, "float32")
-    updater.optimizer.zero_grad = lambda: None  # type: ignore[method-assign]
-    sums, _ = updater.update(parts, 1, 0.0)
-    loss = sums["vocabulary"].loss
-    assert loss == pytest.approx(float(total.detach())) and sums["vocabulary"].nll < loss
-    for name, value in network.named_parameters():
-        torch.testing.assert_close(value.grad, expected[name], rtol=1e-3, atol=1e-6)
-
-
-def test_r_drop_makes_passes_agree() -> None:
-    """After some updates, the divergence between two passes is a part of what it is without."""
+    for setting in ({}, {"activation_checkpointing": True}):
+        torch.manual_seed(1)
+        network = build_network(NetworkConfig("decoder", vocab_size=23, d_model=16, n_heads=2, n_layers=1, dropout=0.2))
+        config = TrainingConfig(clip=0.0, seed=3, r_drop=ALPHA, label_smoothing=0.1, **setting)
+        parts = [
+            Part(Batch({"ids": IDS}, {"vocabulary": TOKENS})),
+            Part(Batch({"ids": IDS[:2]}, {"vocabulary": IDS[:2]})),
+        ]
+        total = torch.zeros((), dtype=torch.float64)
+        network.train()
+        for number, part in enumerate(parts):
+            ((loss, _),) = losses(network, part.batch, Call(Randomness(3, 1, number), 0.1, r_drop=ALPHA)).values()
+            total = total + loss
+        targets = sum(part.batch.targets for part in parts)
+        names = [name for name, _ in network.named_parameters()]
+        expected = dict(zip(names, torch.autograd.grad(total / targets, list(network.parameters()))))
+        updater = Updater(network, config, "float32")
+        updater.optimizer.zero_grad = lambda: None  # type: ignore[method-assign]
+        sums, _ = updater.update(parts, 1, 0.0)
+        loss = sums["vocabulary"].loss
+        assert loss == pytest.approx(float(total.detach())) and sums["vocabulary"].nll < loss
+        for name, value in network.named_parameters():
+            torch.testing.assert_close(value.grad, expected[name], rtol=1e-3, atol=1e-6)
+    # After some updates, the divergence between two passes is a part of what it is without
 
     def divergence(alpha: float) -> float:
         torch.manual_seed(1)
@@ -255,32 +237,25 @@ FILES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("task", "objective", "value", "message"),
-    [
+def test_what_cannot_be_is_refused_in_one_sentence() -> None:
+    for task, objective, value, message in (
         ("translation", None, -1, "`training.r_drop` must be finite and not negative: got -1"),
         ("translation", None, float("inf"), "training.r_drop must be a finite number: got inf"),
         ("regression", None, 5, "compares probabilities, and is for the objectives .* got task regression with number"),
         ("masked-language-modeling", "replaced-token", 5, "got task .* with replaced-token"),
         ("masked-language-modeling", [{"kind": "masked"}, {"kind": "replaced-token"}], 5, "with replaced-token"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_sentence(task: str, objective: Any, value: float, message: str) -> None:
-    recipe = {"task": task, "data": FILES.get(task, DATA), "training": {"r_drop": value}}
-    recipe |= {} if objective is None else {"objective": objective}
-    with pytest.raises(RecipeError, match=message):
-        load_recipe(recipe)
-
-
-def test_a_network_without_dropout_is_refused_when_the_recipe_is_read() -> None:
-    recipe = {"task": "translation", "data": DATA, "network": {"dropout": 0}, "training": {"r_drop": 5}}
-    with pytest.raises(RecipeError, match=r"training\.r_drop` compares two passes .* got 5"):
-        load_recipe(recipe)
+    ):
+        recipe = {"task": task, "data": FILES.get(task, DATA), "training": {"r_drop": value}}
+        recipe |= {} if objective is None else {"objective": objective}
+        fails(RecipeError, message, load_recipe, recipe)
+    still: dict[str, Any] = {"task": "translation", "data": DATA, "network": {"dropout": 0}, "training": {"r_drop": 5}}
+    fails(RecipeError, r"training\.r_drop` compares two passes .* got 5", load_recipe, still)
     for kept in ({"network": {"dropout": 0, "attention": {"dropout": 0.1}}}, {"init": "model"}, {"training": {}}):
-        load_recipe(recipe | kept)
-
-
-def test_every_objective_has_a_loss_with_it_or_is_refused() -> None:
+        load_recipe(still | kept)
     refused = {"replaced-token", "bidirectional", "window", "numbers", "multiple-negatives", "cosine", "cosent"}
     refused |= {"simcse", "tsdae", "triplet", "pointwise", "ranknet", "listnet", "lambda-loss"}
     assert {kind for kind, row in OBJECTIVES.items() if not row.gives_probabilities} == refused
+    network = build_network(NetworkConfig("decoder", vocab_size=23, d_model=16, n_heads=2, n_layers=1, dropout=0.0))
+    batch = Batch({"ids": IDS}, {"vocabulary": TOKENS})
+    with pytest.raises(RecipeError, match=r"this network has none: raise `network\.dropout`, or set it to 0; got 5"):
+        losses(network.train(), batch, Call(Randomness(1), r_drop=ALPHA))

@@ -41,7 +41,7 @@ def refused(*arguments: str) -> UsageError:
     return error
 
 
-def test_recipes_list() -> None:
+def test_recipes_list_show_config_of_standard_input_and_an_example_in_each_help() -> None:
     lines = run("recipes", "list").stdout.splitlines()
     assert len(lines) == len(shipped())
     assert any(line.startswith(NAME) and "  English to Portuguese" in line for line in lines)
@@ -50,11 +50,16 @@ def test_recipes_list() -> None:
     assert all(record["description"] for record in records)
     assert recipe_summary("\n#\n#  For a lecture. \n# more\ntask: x\n") == "For a lecture."
     assert recipe_summary("task: x\n") == ""
-
-
-def test_recipes_show_prints_the_file() -> None:
     assert run("recipes", "show", NAME).stdout == shipped_text(NAME)
     assert "did you mean" in str(refused("recipes", "show", "micro-world-en-p"))
+    recipe = "task: translation\ndata: {train: {world: train}}\n"
+    assert run("config", "check", "-", stdin=recipe).stdout == "ok\n"
+    error = run("config", "check", "-", stdin="task: 5\n").exception
+    assert str(error).startswith("standard input:1:1: data is missing")
+    assert json.loads(run("config", "schema").stdout) == json.loads(json.dumps(recipe_schema()))
+    for command in ("recipes list", "recipes show", "recipes copy", "config check", "config show", "config schema"):
+        done = run(*command.split(), "--help")
+        assert done.exit_code == 0 and f"Example: atento {command}" in " ".join(done.stdout.split())
 
 
 def test_recipes_copy(tmp_path: Path) -> None:
@@ -75,7 +80,7 @@ def test_recipes_copy(tmp_path: Path) -> None:
     assert isinstance(refused("recipes", "copy", "nothing", "x.yaml"), RecipeError) and not Path("x.yaml").exists()
 
 
-def test_config_check() -> None:
+def test_config_check_and_show() -> None:
     done = run("config", "check", NAME)
     assert (done.exit_code, done.stdout, done.stderr) == (0, "ok\n", "")
     done = run("config", "check", NAME, "training.epochs=2", "decoding.beam=2")
@@ -91,9 +96,6 @@ def test_config_check() -> None:
     assert str(refused("config", "check", NAME, "training.steps=many")).startswith("command line: training.steps must")
     Path("my.yaml").write_text("task: translation\ndata: {train: {world: train}}\ntraning: {}\n", encoding="utf-8")
     assert str(refused("config", "check", "my.yaml")).startswith("my.yaml:3:1: unknown key 'traning'; did you mean")
-
-
-def test_config_show() -> None:
     done = run("config", "show", NAME, "training.steps=7", "~training.seed")
     assert done.exit_code == 0 and done.stderr == ""
     Path("shown.yaml").write_text(done.stdout, encoding="utf-8")
@@ -106,22 +108,6 @@ def test_config_show() -> None:
     assert record["recipe"] == json.loads(json.dumps(recipe_to_dict(wanted.recipe)))
     assert record["origins"]["training.steps"] == "command line"
     assert record["folder"] == str(Path.cwd()) and record["warnings"] == []
-
-
-def test_config_reads_standard_input() -> None:
-    recipe = "task: translation\ndata: {train: {world: train}}\n"
-    assert run("config", "check", "-", stdin=recipe).stdout == "ok\n"
-    error = run("config", "check", "-", stdin="task: 5\n").exception
-    assert str(error).startswith("standard input:1:1: data is missing")
-    assert json.loads(run("config", "schema").stdout) == json.loads(json.dumps(recipe_schema()))
-
-
-@pytest.mark.parametrize(
-    "command", ["recipes list", "recipes show", "recipes copy", "config check", "config show", "config schema"]
-)
-def test_help_has_an_example(command: str) -> None:
-    done = run(*command.split(), "--help")
-    assert done.exit_code == 0 and f"Example: atento {command}" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))

@@ -1,6 +1,7 @@
 """Activation checkpointing: gradients bit-equal to those without, in less memory; what cannot do it is refused."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,16 +20,8 @@ from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
 from atento.training.step import Updater
 
-NETWORK = NetworkConfig(
-    vocab_size=31,
-    d_model=16,
-    d_ff=32,
-    n_heads=2,
-    n_layers=3,
-    dropout=0.2,
-    attention=AttentionConfig(dropout=0.2),
-    positions=PositionConfig("t5"),
-)
+SIZES: dict[str, Any] = {"vocab_size": 31, "d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 3, "dropout": 0.2}
+NETWORK = NetworkConfig(**SIZES, attention=AttentionConfig(dropout=0.2), positions=PositionConfig("t5"))
 CONFIG = TrainingConfig(learning_rate=1e-2, warmup=0, seed=5)
 
 
@@ -70,19 +63,13 @@ def kept_bytes(recompute: bool) -> int:
     return sum(sizes.values())
 
 
-def test_less_is_kept_for_the_backward_pass() -> None:
+def test_less_is_kept_and_observed_once_and_a_network_without_a_stack_is_refused() -> None:
     assert kept_bytes(True) < 0.3 * kept_bytes(False)
-
-
-def test_an_observation_records_the_forward_pass_once() -> None:
     network = build_network(changed(NETWORK, {"architecture": "decoder"}))
     network.stack.recompute = True  # type: ignore[union-attr]
     with observe(network) as seen:
         network(torch.randint(4, 31, (1, 5)), project=False).hidden.sum().backward()
     assert seen["decoder", 0].shape == (1, 2, 5, 5)
-
-
-def test_a_network_without_a_stack_is_refused() -> None:
     network = build_network(NetworkConfig(architecture="cbow", vocab_size=19, d_model=8, cbow=CBOWConfig()))
     with pytest.raises(RecipeError, match="activation_checkpointing` needs a Transformer: got architecture 'cbow'"):
         Updater(network, replace(CONFIG, activation_checkpointing=True), "float32")

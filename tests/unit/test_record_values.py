@@ -17,6 +17,7 @@ from atento.config.tables.task_spec import Field
 from atento.data.records.reader import Records, read_records, records_in_memory
 from atento.data.records.splits import held_out, overlap, split_of
 from atento.data.records.values import Span
+from failing import fails
 
 TAGGING = (Field("tokens", "words"), Field("tags", "tags"))
 ANSWERING = (Field("question"), Field("context"), Field("answers", "spans"))
@@ -49,8 +50,7 @@ def test_entities_marked_by_characters_are_words_with_tags(tmp_path: Path, entit
     record = {"tokens": text, "tags": entities}
     memory = records_in_memory([record, {"tokens": "Nada.", "tags": []}], TAGGING, "data")
     assert list(zip(memory["tokens"], memory["tags"])) == [tuple(map(tuple, expected)), (("Nada", "."), ("O", "O"))]
-    plain = json.loads(json.dumps(record, default=int))
-    written = lines({"text": text, "label": plain["tags"]})
+    written = lines({"text": text, "label": json.loads(json.dumps(record, default=int))["tags"]})
     read = in_file(tmp_path, "a.jsonl", written, TAGGING, tokens="text", tags="label")
     assert (read["tokens"][0], read["tags"][0]) == tuple(map(tuple, expected))
 
@@ -85,8 +85,7 @@ def test_an_export_of_label_studio_is_read(tmp_path: Path) -> None:
         (task({"choices": None}), LABELLED, choices, "must have its choices in a list"),
         (task(ana | {"start": 4, "end": 7}), TAGGING, entities, "entity 1, is 'Ana', and its text has 'a m' from 4 to"),
     ):
-        with pytest.raises(DataError, match=said):
-            in_file(tmp_path, "a.json", json.dumps([record]), fields, **columns)
+        fails(DataError, said, in_file, tmp_path, "a.json", json.dumps([record]), fields, **columns)
 
 
 def test_every_kind_reads_the_same_from_tables_json_and_memory(tmp_path: Path) -> None:
@@ -110,29 +109,54 @@ def test_every_kind_reads_the_same_from_tables_json_and_memory(tmp_path: Path) -
         in_memory.append({name: [value] for name, value in record.items()})
         memory = [records_in_memory(records, fields, "data") for records in in_memory]
         for records in (table, comma, keyed, listed, *memory):
-            assert list(records) == [expected]
-            assert records.fingerprint == table.fingerprint
+            assert list(records) == [expected] and records.fingerprint == table.fingerprint
             assert hash(next(iter(records))) == hash(expected)
         assert table.where(0) == "a.tsv:2" and keyed.where(0) == "a.jsonl:1"
 
 
-def test_numbers_and_words_of_arrays_are_plain() -> None:
+def test_numbers_and_words_of_arrays_and_named_tuples_are_plain_and_other_shapes_are_refused() -> None:
     scored = records_in_memory((np.array(["a", "b"]), np.array([1.5, 2.0], dtype=np.float32)), REGRESSION, "data")
     assert scored["score"] == [1.5, 2.0] and {type(score) for score in scored["score"]} == {float}
     tagged = records_in_memory([(np.array(["a", "b"]), [3, 4])], TAGGING, "data")
     assert list(tagged) == [(("a", "b"), ("3", "4"))] and {type(word) for word in tagged["tokens"][0]} == {str}
-
-
-def test_the_fingerprint_of_strings_is_the_hash_of_their_bytes_and_another_value_has_another() -> None:
     pairs = records_in_memory([("a", "b"), ("ç", "d")], (Field("source"), Field("target")), "data")
     assert pairs.fingerprint == sha256("a\0b\0ç\0d\0".encode()).hexdigest()
     several = [[("a", ["x", "y"])], [("a", ["x|y"])], [("a", ["xy"])], [("a", [])], [("a", ["y", "x"])]]
     assert len({records_in_memory(records, SEVERAL, "data").fingerprint for records in several}) == 5
     scores = [[("a", 1.0)], [("a", 1.5)], [("a", -1.0)]]
     assert len({records_in_memory(records, REGRESSION, "data").fingerprint for records in scores}) == 3
+    many = [(f"a{number}", [f"x{number % 3}", "y"]) for number in range(100)]
+    train, valid = records_in_memory(many, SEVERAL, "train"), records_in_memory(many[:7], SEVERAL, "valid")
+    assert overlap([train], valid) == 7
+    split = split_of([train, valid])
+    assert split is not None and len(split) == 107 and split["label"][100] == ("x0", "y")
+    rest, chosen = held_out(train.columns, 10)
+    assert len(chosen) == 10 and len(rest) == 90
+    assert split.characters() == {"text": sum(len(f"a{n}") for n in (*range(100), *range(7))), "label": 107 * 3}
+    tagged = split_of([records_in_memory([(["Ana", "mora"], ["B", "O"])], TAGGING, "train")])
+    assert tagged is not None and list(tagged.texts(("tokens",))) == ["Ana mora"]
+    with pytest.raises(DataError, match="data has 2 tokens and 1 tags; the numbers must be equal"):
+        records_in_memory(([["a"], ["b"]], [["O"]]), TAGGING, "data")
+    arrow = SimpleNamespace(to_pylist=list)  # a table of pyarrow is not iterable; a lazy frame has `collect`
+    fails(UsageError, r"got SimpleNamespace; its `to_pylist\(\)` does$", records_in_memory, arrow, TAGGING, "data")
+    with pytest.raises(UsageError, match="data must be an iterable of dicts with the keys 'tokens', 'tags': got int"):
+        records_in_memory(3, TAGGING, "data")  # type: ignore[arg-type]
+    for score in (float("nan"), float("inf")):
+        with pytest.raises(DataError, match=r"data\[1\]: key 'score' must hold a finite number: got "):
+            records_in_memory([("a", 1), ("b", score)], REGRESSION, "data")
+    # The rows of pandas' `itertuples`: by position, texts became labels without a word
+    label, text, score = Field("label", "class"), Field("text"), Field("score", "number", optional=True)
+    row = namedtuple("Row", "Index label text")
+    records = records_in_memory([row(0, "a", "one text"), row(1, "b", "another")], (text, label, score), "data")
+    assert records.columns == {"text": ["one text", "another"], "label": ["a", "b"]}
+    pair = namedtuple("Pair", "en pt")  # other names: by position
+    assert records_in_memory([pair("one text", "a")], (text, label), "data").columns["label"] == ["a"]
+    part = namedtuple("Part", "label body")
+    with pytest.raises(DataError, match=r"key 'text' is not in the record.*; its keys are 'label', 'body'"):
+        records_in_memory([part("a", "one text")], (text, label), "data")
 
 
-def test_records_that_say_nothing_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_records_and_labels_that_say_nothing_are_left_out_and_counted_by_the_separator_of_the_source(tmp_path) -> None:
     tagged = in_file(tmp_path, "a.jsonl", lines({"tokens": [], "tags": []}, {"tokens": ["a"], "tags": ["O"]}), TAGGING)
     assert len(tagged) == 1 and tagged.empty == 1
     table = in_file(tmp_path, "b.tsv", "a b\tO O\n \tO\n\t\n\nc\tO\n", TAGGING, tokens=0, tags=1)
@@ -143,8 +167,23 @@ def test_records_that_say_nothing_are_left_out_and_counted(tmp_path: Path) -> No
     two = lines({"question": "Quem?", "context": CONTEXT, "answers": []}, {})
     answered = in_file(tmp_path, "d.jsonl", two, ANSWERING, skip_bad=True)
     assert answered["answers"] == [()] and len(answered.skipped) == 1
+    records = in_file(tmp_path, "a.tsv", "a\tx, y\nb\tx|y\n", SEVERAL, text=0, label=1, separator=",")
+    assert records["label"] == [("x", "y"), ("x|y",)]
+    fails(RecipeError, "`separator` must not be empty", SourceConfig, separator="")
+    # Left out and counted; where a text may have several labels, it has none
+    for several in (False, True):
+        fields = SEVERAL if several else LABELLED
+        (tmp_path / "a.csv").write_text("text,label\nx,a\ny,\n", encoding="utf-8")
+        rows = [{"text": "x", "label": ["a"] if several else "a"}, {"text": "y", "label": None}]
+        (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        sources = [SourceConfig(file=str(tmp_path / name), text="text", label="label") for name in ("a.csv", "a.jsonl")]
+        read = [read_records(source, fields) for source in sources] + [records_in_memory(rows, fields, "data")]
+        cell, *nulls = [(dict(one.columns), [text.split(": ", 1)[1] for text in one.warnings()]) for one in read]
+        assert all(null == cell for null in nulls)
+        assert len(cell[0]["label"]) == 1 + several and bool(cell[1]) is not several
 
 
+SHARED = "shares the word 'b' with another one; each word has one tag"
 PARTS = 'must have a start, an end and a label: [0, 3, "PER"], or an object of the three'
 
 
@@ -156,9 +195,8 @@ def asked(answers: Any) -> dict[str, Any]:
     return {"question": "?", "context": CONTEXT, "answers": answers}
 
 
-@pytest.mark.parametrize(
-    ("fields", "record", "says"),
-    [
+def test_a_bad_record_of_json_is_one_sentence_with_its_line(tmp_path) -> None:
+    for fields, record, says in (
         (TAGGING, {"tokens": ["a", "b"], "tags": ["O"]}, "2 words and 1 tag; each word needs one tag"),
         (TAGGING, {"tokens": ["a"], "tags": []}, "1 word and 0 tags; each word needs one tag"),
         (TAGGING, {"tokens": "a b", "tags": ["O"]}, "key 'tokens' must hold a list of strings, not a string"),
@@ -168,11 +206,7 @@ def asked(answers: Any) -> dict[str, Any]:
         (TAGGING, marked([0, 4, "PER"]), "key 'tags', entity 1, must lie in its text of 3 characters: got 0 to 4"),
         (TAGGING, marked([1, 1, "PER"]), "key 'tags', entity 1, must lie in its text of 3 characters: got 1 to 1"),
         (TAGGING, marked([1, 2, "PER"]), "key 'tags', entity 1, has no word: characters 1 to 2 are blank"),
-        (
-            TAGGING,
-            marked([0, 3, "X"], [2, 3, "Y"]),
-            "key 'tags', entity 2, shares the word 'b' with another one; each word has one tag",
-        ),
+        (TAGGING, marked([0, 3, "X"], [2, 3, "Y"]), f"key 'tags', entity 2, {SHARED}"),
         (TAGGING, {"tokens": ["a", None], "tags": ["O", "O"]}, "key 'tokens', item 2, must hold a string, not null"),
         (TAGGING, {"tokens": ["a", ""], "tags": ["O", "O"]}, "key 'tokens', item 2, is empty"),
         (TAGGING, {"tokens": ["a", "\0"], "tags": ["O", "O"]}, "key 'tokens', item 2, holds a NUL character"),
@@ -214,24 +248,19 @@ def asked(answers: Any) -> dict[str, Any]:
             asked([{"text": "Ana", "answer_start": "0"}]),
             "key 'answers': the start of an answer must be a whole number, not a string",
         ),
-    ],
-)
-def test_a_bad_record_of_json_is_one_sentence_with_its_line(
-    tmp_path: Path, fields: Sequence[Field], record: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(DataError) as error:
-        in_file(tmp_path, "a.jsonl", lines(record), fields)
-    way = " (`data.skip_bad: true` or --skip-bad leaves it out)" if fields is ANSWERING else ""
-    assert str(error.value) == f"a.jsonl:1: {says}{way}"
-    if len(record) == len([field for field in fields if not field.optional]):
+    ):
         with pytest.raises(DataError) as error:
-            records_in_memory([record], fields, "data")
-        assert str(error.value) == f"data[0]: {says}{way}"
+            in_file(tmp_path, "a.jsonl", lines(record), fields)
+        way = " (`data.skip_bad: true` or --skip-bad leaves it out)" if fields is ANSWERING else ""
+        assert str(error.value) == f"a.jsonl:1: {says}{way}"
+        if len(record) == len([field for field in fields if not field.optional]):
+            with pytest.raises(DataError) as error:
+                records_in_memory([record], fields, "data")
+            assert str(error.value) == f"data[0]: {says}{way}"
 
 
-@pytest.mark.parametrize(
-    ("fields", "row", "says"),
-    [
+def test_a_bad_row_of_a_table_is_one_sentence_with_its_line_or_left_out(tmp_path) -> None:
+    for fields, row, says in (
         (REGRESSION, "a\tx", "`score` must hold a number: got 'x'"),
         (REGRESSION, "a\t", "`score` must hold a number: got ''"),
         (REGRESSION, "a\t1_0", "`score` must hold a number: got '1_0'"),
@@ -241,79 +270,13 @@ def test_a_bad_record_of_json_is_one_sentence_with_its_line(
         (TAGGING, "a b\tO", "2 words and 1 tag; each word needs one tag"),
         (SEVERAL, "a\tx||y", "`label` has an empty label between its separators"),
         (SEVERAL, "a\tx|x", "`label` has the label 'x' twice"),
-    ],
-)
-def test_a_bad_row_of_a_table_is_one_sentence_with_its_line_or_left_out(
-    tmp_path: Path, fields: Sequence[Field], row: str, says: str
-) -> None:
-    columns: dict[str, Any] = {field.name: number for number, field in enumerate(f for f in fields if not f.optional)}
-    good = {REGRESSION: "a\t1\n", TAGGING: "a\tO\n", SEVERAL: "a\tx\n"}[tuple(fields)]
-    with pytest.raises(DataError) as error:
-        in_file(tmp_path, "a.tsv", f"{good}{row}\n", fields, **columns)
-    assert str(error.value) == f"a.tsv:2: {says}"
-    records = in_file(tmp_path, "a.tsv", f"{good}{row}\n{good}", fields, skip_bad=True, **columns)
-    assert len(records) == 2 and records.skipped == [f"a.tsv:2: {says}"] and records.where(1) == "a.tsv:3"
-
-
-def test_numbers_that_are_not_finite_are_refused_in_memory() -> None:
-    for score in (float("nan"), float("inf")):
-        with pytest.raises(DataError, match=r"data\[1\]: key 'score' must hold a finite number: got "):
-            records_in_memory([("a", 1), ("b", score)], REGRESSION, "data")
-
-
-def test_the_separator_of_labels_is_the_sources(tmp_path: Path) -> None:
-    records = in_file(tmp_path, "a.tsv", "a\tx, y\nb\tx|y\n", SEVERAL, text=0, label=1, separator=",")
-    assert records["label"] == [("x", "y"), ("x|y",)]
-    with pytest.raises(RecipeError, match="`separator` must not be empty"):
-        SourceConfig(separator="")
-
-
-def test_splits_of_values_are_joined_held_out_and_compared() -> None:
-    many = [(f"a{number}", [f"x{number % 3}", "y"]) for number in range(100)]
-    train, valid = records_in_memory(many, SEVERAL, "train"), records_in_memory(many[:7], SEVERAL, "valid")
-    assert overlap([train], valid) == 7
-    split = split_of([train, valid])
-    assert split is not None and len(split) == 107 and split["label"][100] == ("x0", "y")
-    rest, chosen = held_out(train.columns, 10)
-    assert len(chosen) == 10 and len(rest) == 90
-    assert split.characters() == {"text": sum(len(f"a{n}") for n in (*range(100), *range(7))), "label": 107 * 3}
-    tagged = split_of([records_in_memory([(["Ana", "mora"], ["B", "O"])], TAGGING, "train")])
-    assert tagged is not None and list(tagged.texts(("tokens",))) == ["Ana mora"]
-
-
-def test_a_named_tuple_goes_by_its_names() -> None:
-    """The rows of pandas' `itertuples`: by position, texts became labels without a word."""
-    label, text, score = Field("label", "class"), Field("text"), Field("score", "number", optional=True)
-    row = namedtuple("Row", "Index label text")
-    rows = [row(0, "a", "one text"), row(1, "b", "another")]
-    records = records_in_memory(rows, (text, label, score), "data")
-    assert records.columns == {"text": ["one text", "another"], "label": ["a", "b"]}
-    pair = namedtuple("Pair", "en pt")  # other names: by position
-    assert records_in_memory([pair("one text", "a")], (text, label), "data").columns["label"] == ["a"]
-    part = namedtuple("Part", "label body")
-    with pytest.raises(DataError, match=r"key 'text' is not in the record.*; its keys are 'label', 'body'"):
-        records_in_memory([part("a", "one text")], (text, label), "data")
-
-
-def test_columns_of_unequal_length_and_other_shapes_are_refused() -> None:
-    with pytest.raises(DataError, match="data has 2 tokens and 1 tags; the numbers must be equal"):
-        records_in_memory(([["a"], ["b"]], [["O"]]), TAGGING, "data")
-    arrow = SimpleNamespace(to_pylist=list)  # a table of pyarrow is not iterable; a lazy frame has `collect`
-    with pytest.raises(UsageError, match=r"got SimpleNamespace; its `to_pylist\(\)` does$"):
-        records_in_memory(arrow, TAGGING, "data")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="data must be an iterable of dicts with the keys 'tokens', 'tags': got int"):
-        records_in_memory(3, TAGGING, "data")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("several", [False, True])
-def test_a_label_that_is_null_is_an_empty_cell(tmp_path: Path, several: bool) -> None:
-    """Left out and counted; where a text may have several labels, it has none."""
-    fields = SEVERAL if several else LABELLED
-    (tmp_path / "a.csv").write_text("text,label\nx,a\ny,\n", encoding="utf-8")
-    rows = [{"text": "x", "label": ["a"] if several else "a"}, {"text": "y", "label": None}]
-    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    sources = [SourceConfig(file=str(tmp_path / name), text="text", label="label") for name in ("a.csv", "a.jsonl")]
-    read = [read_records(source, fields) for source in sources] + [records_in_memory(rows, fields, "data")]
-    cell, *nulls = [(dict(one.columns), [text.split(": ", 1)[1] for text in one.warnings()]) for one in read]
-    assert all(null == cell for null in nulls)
-    assert len(cell[0]["label"]) == 1 + several and bool(cell[1]) is not several
+    ):
+        columns: dict[str, Any] = {
+            field.name: number for number, field in enumerate(f for f in fields if not f.optional)
+        }
+        good = {REGRESSION: "a\t1\n", TAGGING: "a\tO\n", SEVERAL: "a\tx\n"}[tuple(fields)]
+        with pytest.raises(DataError) as error:
+            in_file(tmp_path, "a.tsv", f"{good}{row}\n", fields, **columns)
+        assert str(error.value) == f"a.tsv:2: {says}"
+        records = in_file(tmp_path, "a.tsv", f"{good}{row}\n{good}", fields, skip_bad=True, **columns)
+        assert len(records) == 2 and records.skipped == [f"a.tsv:2: {says}"] and records.where(1) == "a.tsv:3"

@@ -25,6 +25,7 @@ from atento.inference.plain import PlainStepFunction
 from atento.networks.build import parameter_count
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
+from failing import fails
 
 SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 6, "n_heads": 1, "n_layers": 2, "dropout": 0.0}
 CONFIG = NetworkConfig("recurrent-seq2seq", **SIZES, ids=SpecialIds(pad=0))
@@ -69,40 +70,27 @@ def close(one: Tensor, other: Tensor) -> None:
     torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "keys, message",
-    [
+def test_what_cannot_be_and_what_no_recurrent_network_can_do_is_refused() -> None:
+    for keys, message in (
         ({"cell": "lstmm"}, "`recurrent.cell` cannot be 'lstmm'; did you mean 'lstm'? Known: gru, lstm, rnn"),
         ({"attention": "cosine"}, "`recurrent.attention` cannot be 'cosine'"),
         ({"values": "other"}, "`recurrent.values` cannot be 'other'. Known: keys, projected"),
         ({"attention": "none", "values": "projected"}, "needs attention: got `recurrent.attention` 'none'"),
         ({"input_feeding": True}, "is for bilinear and dot attention"),
         ({"input_feeding": True, "attention": "none"}, "got `recurrent.attention` 'none'"),
-    ],
-)
-def test_a_configuration_that_cannot_be_is_refused(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=re.escape(message)):
-        RecurrentConfig(**keys)
-
-
-def test_an_odd_width_cannot_be_halved() -> None:
+    ):
+        fails(RecipeError, re.escape(message), RecurrentConfig, **keys)
     with pytest.raises(RecipeError, match="`d_model` must be even for a bidirectional encoder: got 5"):
         RecurrentSeq2Seq(replace(CONFIG, d_model=5, recurrent=FORMS["lstm-none"]))
     one_way = RecurrentSeq2Seq(replace(CONFIG, d_model=5, recurrent=FORMS["gru-none"]))
     assert one_way(SOURCE, TARGET).hidden.shape == (3, 6, 5)
-
-
-def test_what_no_recurrent_network_can_do_is_said() -> None:
     network, model = seq2seq("lstm-additive"), language_model("lstm")
     with pytest.raises(CapabilityError, match=r"takes no `mask`.*got a Tensor"):
         network(SOURCE, TARGET, mask=torch.ones(6, 6, dtype=torch.bool))
-    with pytest.raises(CapabilityError, match=re.escape(f"takes no `mask`: got {causal()!r}")):
-        model(TARGET, mask=causal())
-    with pytest.raises(ValueError, match="give `source_ids`, or `encoded`"):
-        network(None, TARGET)
+    fails(CapabilityError, re.escape(f"takes no `mask`: got {causal()!r}"), model, TARGET, mask=causal())
+    fails(ValueError, "give `source_ids`, or `encoded`", network, None, TARGET)
     for family in (RecurrentSeq2Seq, RecurrentLM):
-        with pytest.raises(ValueError, match="`vocab_size` must be at least 1: got 0"):
-            family(replace(CONFIG, vocab_size=0))
+        fails(ValueError, "`vocab_size` must be at least 1: got 0", family, replace(CONFIG, vocab_size=0))
 
 
 places = st.lists(st.lists(st.booleans(), min_size=6, max_size=6).filter(any), min_size=3, max_size=3)
@@ -113,8 +101,7 @@ places = st.lists(st.lists(st.booleans(), min_size=6, max_size=6).filter(any), m
 def test_c11_padding_changes_nothing_wherever_it_stands(source: Any, target: Any, form: str, seed: int) -> None:
     """Left, right and between: states and logits are those of each row's real tokens alone."""
     network, real, real_target = seq2seq(form), torch.tensor(source), torch.tensor(target)
-    generator = torch.Generator().manual_seed(seed)
-    ids, target_ids = torch.randint(0, 13, (2, 3, 6), generator=generator)
+    ids, target_ids = torch.randint(0, 13, (2, 3, 6), generator=torch.Generator().manual_seed(seed))
     encoded = network.encode(ids, source_token_mask=real)
     logits = network(ids, target_ids, source_token_mask=real, target_token_mask=real_target).logits
     assert bool((encoded[~real] == 0).all())
@@ -126,7 +113,7 @@ def test_c11_padding_changes_nothing_wherever_it_stands(source: Any, target: Any
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_c11_what_stands_in_padding_is_never_read(form: str) -> None:
+def test_c11_c12_padding_is_never_read_given_states_padded_pieces_and_rows_that_change_places(form: str) -> None:
     """Not by a single bit, nor by the gradient."""
     network = seq2seq(form)
     real_target = torch.tensor([[True] * 6, [True] * 4 + [False] * 2, [False] * 3 + [True] * 3])
@@ -138,25 +125,68 @@ def test_c11_what_stands_in_padding_is_never_read(form: str) -> None:
         results.append((out.encoded, out.logits[real_target], gradient))
     for one, other in zip(*results):
         assert torch.equal(one, other)
+    # `encoded` and its padding mask are enough: C is read off it
+    network = seq2seq(form)
+    whole = network(SOURCE, TARGET, source_token_mask=REAL)
+    close(network(None, TARGET, encoded=whole.encoded, source_token_mask=REAL).logits, whole.logits)
+    assert network(SOURCE, TARGET, project=False).logits is None
+    # The mask of the second piece may cover that piece alone, or all that was seen
+    real = torch.tensor([[False] * 2 + [True] * 4, [True] * 6, [True] * 3 + [False, True, False]])
+    whole = network(SOURCE, TARGET, source_token_mask=REAL, target_token_mask=real).logits
+    for second in (real, real[:, 3:]):
+        state = network.begin()
+        network(SOURCE, TARGET[:, :3], source_token_mask=REAL, target_token_mask=real[:, :3], state=state)
+        out = network(None, TARGET[:, 3:], target_token_mask=second, state=state)
+        close(out.logits[real[:, 3:]], whole[:, 3:][real[:, 3:]])
+    network, step_function = seq2seq(form), PlainStepFunction(seq2seq(form))
+    expected = network(SOURCE, TARGET, source_token_mask=REAL).logits.detach()
+    state = step_function.begin(SOURCE, REAL)
+    logits, state = step_function.step(TARGET[:, :2], state)
+    close(logits, expected[:, 1])
+    rows = torch.tensor([2, 0, 2])
+    for t, chosen, kept in ((2, rows, rows), (3, rows[1:], torch.tensor([1, 2]))):
+        logits, state = step_function.step(TARGET[chosen, t], state.select(kept))
+        close(logits, expected[chosen, t])
 
 
-def test_c11_a_source_of_nothing_gives_nothing() -> None:
+def test_a10_c11_a_source_of_nothing_gives_nothing_and_the_best_output_is_seen() -> None:
     """No state, a context of zeros, and no NaN, with attention and without."""
     empty = torch.zeros_like(REAL)
     for form in ("lstm-none", "lstm-additive", "gru-bilinear"):
         out = seq2seq(form)(SOURCE, TARGET, source_token_mask=empty)
         assert bool((out.encoded == 0).all()) and bool(out.logits.isfinite().all())
+    network = seq2seq("lstm-additive")
+    with observe(network) as seen:
+        ((best, _),) = generate(network, SOURCE[:1], Beam(3, 1.0, 2), max_new_tokens=7)
+    read = [CONFIG.start_id, *(best.ids if best.finished else best.ids[:-1])]
+    with observe(network) as forced:
+        network(SOURCE[:1], torch.tensor([read]))
+    torch.testing.assert_close(seen["cross", 0], forced["cross", 0], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if "none" not in form])
-def test_a5_padded_source_positions_weigh_exactly_nothing(form: str) -> None:
-    with observe(seq2seq(form)) as seen:
-        seq2seq(form)(SOURCE, TARGET, source_token_mask=REAL)
-    weights = seen["cross", 0]
-    assert weights.shape == (3, 1, 6, 5)
-    hidden = ~REAL[:, None, None].expand_as(weights)
-    assert bool((weights[hidden] == 0).all()) and bool((weights[~hidden] > 0).all())
-    torch.testing.assert_close(weights.sum(-1), torch.ones(3, 1, 6), rtol=0, atol=1e-6)
+def test_a5_a10_observed_steps_join_rows_are_slices_and_padding_weighs_exactly_nothing() -> None:
+    for form in [form for form in FORMS if "none" not in form]:
+        with observe(seq2seq(form)) as seen:
+            seq2seq(form)(SOURCE, TARGET, source_token_mask=REAL)
+        weights = seen["cross", 0]
+        assert weights.shape == (3, 1, 6, 5)
+        hidden = ~REAL[:, None, None].expand_as(weights)
+        assert bool((weights[hidden] == 0).all()) and bool((weights[~hidden] > 0).all())
+        torch.testing.assert_close(weights.sum(-1), torch.ones(3, 1, 6), rtol=0, atol=1e-6)
+    for form in ("lstm-additive", "gru-bilinear", "lstm-bilinear-fed"):
+        network = seq2seq(form)
+        with observe(network) as whole:
+            network(SOURCE, TARGET, source_token_mask=REAL)
+        with observe(network) as stepped:
+            state = network.begin()
+            for t in range(6):
+                network(SOURCE, TARGET[:, t : t + 1], source_token_mask=REAL, state=state)
+        torch.testing.assert_close(stepped["cross", 0], whole["cross", -1], rtol=0, atol=1e-6)
+        with observe(network, rows=[4, 1], layers=[-1], heads=[0]) as some:
+            network(SOURCE, TARGET, source_token_mask=REAL)
+        assert torch.equal(some["cross", 0], whole["cross", 0][:, :, [4, 1]])
+        with pytest.raises(UsageError, match="no 'decoder' attention was observed, only: cross"):
+            whole["decoder", 0]
 
 
 some_cuts = st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted)
@@ -177,49 +207,12 @@ def test_c12_steps_equal_the_whole_however_the_target_is_cut(cuts: list[int], fo
     close(torch.cat(parts, dim=1), whole)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_c12_given_states_serve_as_the_source(form: str) -> None:
-    """`encoded` and its padding mask are enough: C is read off it."""
-    network = seq2seq(form)
-    whole = network(SOURCE, TARGET, source_token_mask=REAL)
-    again = network(None, TARGET, encoded=whole.encoded, source_token_mask=REAL)
-    close(again.logits, whole.logits)
-    assert network(SOURCE, TARGET, project=False).logits is None
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_c12_a_padded_target_in_two_pieces(form: str) -> None:
-    """The mask of the second piece may cover that piece alone, or all that was seen."""
-    network = seq2seq(form)
-    real = torch.tensor([[False] * 2 + [True] * 4, [True] * 6, [True] * 3 + [False, True, False]])
-    whole = network(SOURCE, TARGET, source_token_mask=REAL, target_token_mask=real).logits
-    for second in (real, real[:, 3:]):
-        state = network.begin()
-        network(SOURCE, TARGET[:, :3], source_token_mask=REAL, target_token_mask=real[:, :3], state=state)
-        out = network(None, TARGET[:, 3:], target_token_mask=second, state=state)
-        close(out.logits[real[:, 3:]], whole[:, 3:][real[:, 3:]])
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_c12_rows_leave_and_change_places(form: str) -> None:
-    network, step_function = seq2seq(form), PlainStepFunction(seq2seq(form))
-    expected = network(SOURCE, TARGET, source_token_mask=REAL).logits.detach()
-    state = step_function.begin(SOURCE, REAL)
-    logits, state = step_function.step(TARGET[:, :2], state)
-    close(logits, expected[:, 1])
-    rows = torch.tensor([2, 0, 2])
-    for t, chosen, kept in ((2, rows, rows), (3, rows[1:], torch.tensor([1, 2]))):
-        logits, state = step_function.step(TARGET[chosen, t], state.select(kept))
-        close(logits, expected[chosen, t])
-
-
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
-def test_c12_c17b_a_language_model_cut_in_pieces_or_padded(cell: CellName) -> None:
+def test_c12_c17b_a_language_model_cut_in_pieces_or_padded_whose_weights_begin_as_published(cell: CellName) -> None:
     model = language_model(cell)
     whole = model(TARGET).logits
     state = model.begin()
-    pieces = [model(TARGET[:, at : at + 2], state=state).logits for at in (0, 2, 4)]
-    close(torch.cat(pieces, dim=1), whole)
+    close(torch.cat([model(TARGET[:, at : at + 2], state=state).logits for at in (0, 2, 4)], dim=1), whole)
     assert state.length == 6
     wide = torch.nn.functional.pad(TARGET, (2, 1), value=7)
     real = torch.nn.functional.pad(torch.ones_like(TARGET, dtype=torch.bool), (2, 1))
@@ -227,53 +220,7 @@ def test_c12_c17b_a_language_model_cut_in_pieces_or_padded(cell: CellName) -> No
     state = model.begin()
     model(wide[:, :4], token_mask=real[:, :4], state=state)
     close(model(wide[:, 4:], token_mask=real, state=state).logits[:, :-1], whole[:, 2:])  # a mask of all of it
-
-
-@pytest.mark.parametrize("form", ["lstm-additive", "gru-bilinear", "lstm-bilinear-fed"])
-def test_a10_observed_steps_join_and_rows_are_slices(form: str) -> None:
-    network = seq2seq(form)
-    with observe(network) as whole:
-        network(SOURCE, TARGET, source_token_mask=REAL)
-    with observe(network) as stepped:
-        state = network.begin()
-        for t in range(6):
-            network(SOURCE, TARGET[:, t : t + 1], source_token_mask=REAL, state=state)
-    torch.testing.assert_close(stepped["cross", 0], whole["cross", -1], rtol=0, atol=1e-6)
-    with observe(network, rows=[4, 1], layers=[-1], heads=[0]) as some:
-        network(SOURCE, TARGET, source_token_mask=REAL)
-    assert torch.equal(some["cross", 0], whole["cross", 0][:, :, [4, 1]])
-    with pytest.raises(UsageError, match="no 'decoder' attention was observed, only: cross"):
-        whole["decoder", 0]
-
-
-def test_a10_around_a_search_the_best_output_is_seen() -> None:
-    network = seq2seq("lstm-additive")
-    with observe(network) as seen:
-        ((best, _),) = generate(network, SOURCE[:1], Beam(3, 1.0, 2), max_new_tokens=7)
-    read = [CONFIG.start_id, *(best.ids if best.finished else best.ids[:-1])]
-    with observe(network) as forced:
-        network(SOURCE[:1], torch.tensor([read]))
-    torch.testing.assert_close(seen["cross", 0], forced["cross", 0], rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("form", [pytest.param(f, marks=[pytest.mark.slow] * (n % 3 > 0)) for n, f in enumerate(FORMS)])
-def test_gradients_are_those_of_finite_differences(form: str) -> None:
-    """Every parameter of a tiny network, the source padded on both sides, the target on the right."""
-    config = replace(CONFIG, vocab_size=5, d_model=2, n_layers=1, recurrent=FORMS[form])
-    network = shaken(RecurrentSeq2Seq(config))
-    source, target = torch.tensor([[4, 3, 2], [1, 4, 0]]), torch.tensor([[2, 1, 4], [2, 3, 0]])
-    real, real_target = torch.tensor([[False, True, True], [True, True, False]]), target > 0
-
-    def logits(*_: Tensor) -> Tensor:
-        out: Tensor = network(source, target, source_token_mask=real, target_token_mask=real_target).logits
-        return out[real_target]
-
-    assert torch.autograd.gradcheck(logits, tuple(network.parameters()), fast_mode=True)
-
-
-@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
-def test_weights_begin_as_published(cell: CellName) -> None:
-    """Recurrent matrices orthogonal gate by gate, others within ±1/√D, biases 0 and 1 for the forget gate."""
+    # Recurrent matrices orthogonal gate by gate, others within ±1/√D, biases 0 and 1 for the forget gate
     torch.manual_seed(3)
     config = replace(CONFIG, recurrent=replace(FORMS["lstm-additive"], cell=cell), d_model=16)
     network = RecurrentSeq2Seq(config)
@@ -300,6 +247,21 @@ def test_weights_begin_as_published(cell: CellName) -> None:
     assert bool((norm.weight == 1).all()) and bool((norm.bias == 0).all())  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("form", [pytest.param(f, marks=[pytest.mark.slow] * (n % 3 > 0)) for n, f in enumerate(FORMS)])
+def test_gradients_are_those_of_finite_differences(form: str) -> None:
+    """Every parameter of a tiny network, the source padded on both sides, the target on the right."""
+    config = replace(CONFIG, vocab_size=5, d_model=2, n_layers=1, recurrent=FORMS[form])
+    network = shaken(RecurrentSeq2Seq(config))
+    source, target = torch.tensor([[4, 3, 2], [1, 4, 0]]), torch.tensor([[2, 1, 4], [2, 3, 0]])
+    real, real_target = torch.tensor([[False, True, True], [True, True, False]]), target > 0
+
+    def logits(*_: Tensor) -> Tensor:
+        out: Tensor = network(source, target, source_token_mask=real, target_token_mask=real_target).logits
+        return out[real_target]
+
+    assert torch.autograd.gradcheck(logits, tuple(network.parameters()), fast_mode=True)
+
+
 def test_on_the_meta_device_the_numbers_learned_are_counted() -> None:
     """A published size: 512 wide, 4 + 4 layers of LSTM, a vocabulary of 32,000, all embeddings one matrix."""
     width, vocabulary = 512, 32000
@@ -317,7 +279,7 @@ def test_on_the_meta_device_the_numbers_learned_are_counted() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_copy_in_bfloat16_runs_and_learns(form: str) -> None:
+def test_a_copy_in_bfloat16_runs_and_learns_and_dropout_is_reproducible(form: str) -> None:
     network = seq2seq(form)
     copy = deepcopy(network).to(torch.bfloat16)
     out = copy(SOURCE, TARGET, source_token_mask=REAL)
@@ -328,28 +290,7 @@ def test_a_copy_in_bfloat16_runs_and_learns(form: str) -> None:
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in copy.parameters())
     logits, _ = PlainStepFunction(copy).step(TARGET[:, 0], PlainStepFunction(copy).begin(SOURCE, REAL))
     assert logits.dtype == torch.float32
-
-
-def test_dropout_is_drawn_from_what_is_given_and_only_while_training() -> None:
-    """In the language model of 3 layers: on the embedding, twice between layers, on what is projected."""
-    config = replace(LM_CONFIG, dropout=0.4, n_layers=3, recurrent=FORMS["lstm-none"])
-    model = shaken(RecurrentLM(config))
-    quiet = model(TARGET).logits
-    model.train()
-    random = Randomness(7)
-    one, other = model(TARGET, random=random).logits, model(TARGET, random=Randomness(7)).logits
-    assert random.use == 4 and torch.equal(one, other)
-    assert not torch.allclose(one, model(TARGET, random=Randomness(8)).logits)
-    assert not torch.allclose(one, quiet)
-    torch.manual_seed(0)
-    drawn = model(TARGET).logits  # nothing given: PyTorch's global generator
-    torch.manual_seed(0)
-    assert torch.equal(model(TARGET).logits, drawn) and not torch.allclose(model(TARGET).logits, drawn)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_dropout_of_an_encoder_decoder_is_reproducible(form: str) -> None:
-    """Both embeddings, between the 2 layers of either side (in some decoders at each of 6 steps), what is projected."""
+    # Both embeddings, between the 2 layers of either side (in some decoders at each of 6 steps), what is projected
     network = shaken(RecurrentSeq2Seq(replace(CONFIG, dropout=0.3, recurrent=FORMS[form]))).train()
 
     def logits(seed: int) -> Tensor:
@@ -362,3 +303,18 @@ def test_dropout_of_an_encoder_decoder_is_reproducible(form: str) -> None:
     network.train()(SOURCE, TARGET, random=random)
     assert random.use == 3 + 1 + (6 if "additive" in form or "fed" in form else 1)
     assert not any(isinstance(part, nn.RNNBase) and part.dropout for part in network.modules())  # torch's own is off
+
+
+def test_dropout_is_drawn_from_what_is_given_and_only_while_training() -> None:
+    """In the language model of 3 layers: on the embedding, twice between layers, on what is projected."""
+    model = shaken(RecurrentLM(replace(LM_CONFIG, dropout=0.4, n_layers=3, recurrent=FORMS["lstm-none"])))
+    quiet = model(TARGET).logits
+    model.train()
+    random = Randomness(7)
+    one, other = model(TARGET, random=random).logits, model(TARGET, random=Randomness(7)).logits
+    assert random.use == 4 and torch.equal(one, other)
+    assert not torch.allclose(one, model(TARGET, random=Randomness(8)).logits) and not torch.allclose(one, quiet)
+    torch.manual_seed(0)
+    drawn = model(TARGET).logits  # nothing given: PyTorch's global generator
+    torch.manual_seed(0)
+    assert torch.equal(model(TARGET).logits, drawn) and not torch.allclose(model(TARGET).logits, drawn)

@@ -1,15 +1,14 @@
 """Recurrent networks decode as they read, cached or not, and attention pays off on a reversal (C13, C17b, H12)."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from atento.config.sections.network import NetworkConfig, changed
-from atento.config.sections.network_parts import SpecialIds
-from atento.config.sections.recurrent import CellName, RecurrentConfig, ScoreName
+from atento.config.sections.recurrent import RecurrentConfig, ScoreName
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Batch, Part
 from atento.decoding import Beam, Greedy, Hypothesis, generate
@@ -18,19 +17,8 @@ from atento.networks.build import build_network
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.training.step import Updater
+from test_recurrent import CONFIG, LM_CONFIG, REAL, SOURCE, shaken
 
-CONFIG = NetworkConfig(
-    architecture="recurrent-seq2seq",
-    vocab_size=13,
-    d_model=6,
-    n_heads=1,
-    n_layers=2,
-    dropout=0.0,
-    ids=SpecialIds(pad=0),
-)
-LM_CONFIG = changed(CONFIG, architecture="recurrent-lm", output={"tied": False})
-SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [0, 0, 7, 4, 3]])
-REAL = SOURCE > 0
 FORMS = [
     RecurrentConfig("lstm", attention="none"),
     RecurrentConfig("gru", attention="none", bidirectional=False),
@@ -39,15 +27,6 @@ FORMS = [
     RecurrentConfig("gru", attention="bilinear"),
     RecurrentConfig("lstm", attention="dot", input_feeding=True),
 ]
-
-
-@torch.no_grad()
-def shaken(network: Any, seed: int = 0, size: float = 0.6) -> Any:
-    """All weights random, biases too, in float64."""
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in network.double().eval().parameters():
-        parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * size)
-    return network
 
 
 STRATEGIES: list[Greedy | Beam] = [Greedy(), Beam(3, 1.0, 3), Beam(4, 0.0, 2, "shrinking")]
@@ -98,17 +77,12 @@ class Uncached:
         return torch.stack(logits), History(state.rows, written)
 
 
-def varied(found: list[list[Hypothesis]]) -> bool:
-    """Outputs of several lengths, some ended and some cut off: otherwise there is little to compare."""
-    every = [h for row in found for h in row]
-    return len({len(h.ids) for h in every}) > 3 and len({h.finished for h in every}) == 2
-
-
 def worth_searching(make: Any, ids: Tensor, real: Tensor) -> Any:
-    """The first of a hundred random networks whose outputs differ enough."""
+    """The first of a hundred random networks whose outputs differ in length, some ended and some cut off."""
     for seed in range(100):
         network = shaken(make(), seed, size=1.0)
-        if varied(generate(network, ids, Beam(3, 1.0, 3), max_new_tokens=9, token_mask=real)):
+        rows = generate(network, ids, Beam(3, 1.0, 3), max_new_tokens=9, token_mask=real)
+        if len({len(h.ids) for row in rows for h in row}) > 3 and len({h.finished for row in rows for h in row}) == 2:
             return network
     raise AssertionError("no network of a hundred ends its outputs at different lengths")
 
@@ -120,17 +94,13 @@ def same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.cell}-{form.attention}")
-def test_h12_cached_search_equals_uncached(form: RecurrentConfig) -> None:
+def test_h12_w21_cached_search_equals_uncached_and_a_source_of_length_0_is_as_one_of_padding(form) -> None:
     network = worth_searching(lambda: RecurrentSeq2Seq(replace(CONFIG, recurrent=form)), SOURCE, REAL)
     for strategy in STRATEGIES:
         options: dict[str, Any] = {"max_new_tokens": [9, 4, 7], "token_mask": REAL, "min_new_tokens": 1}
         same(generate(network, SOURCE, strategy, **options), generate(Uncached(network), SOURCE, strategy, **options))
     options = {"max_new_tokens": 5, "token_mask": REAL, "prefix_ids": torch.tensor([[5, 6], [7, 7], [9, 9]])}
     same(*(generate(one, SOURCE, Beam(2, 1.0), **options) for one in (network, Uncached(network))))
-
-
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.cell}-{form.attention}")
-def test_w21_a_source_of_length_0_is_written_as_one_of_padding_alone(form: RecurrentConfig) -> None:
     network = shaken(RecurrentSeq2Seq(replace(CONFIG, recurrent=form)))
     nothing = torch.zeros(2, 0, dtype=torch.long)
     for strategy in STRATEGIES:
@@ -141,20 +111,17 @@ def test_w21_a_source_of_length_0_is_written_as_one_of_padding_alone(form: Recur
     assert out.encoded.shape == (2, 0, CONFIG.d_model) and bool(out.logits.isfinite().all())
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_h12_c17b_a_language_model_goes_on_from_prompts_of_any_length(cell: CellName) -> None:
+def test_h12_c17b_a_language_model_goes_on_from_prompts_of_any_length_by_their_last_tokens() -> None:
     """Padding on either side; an empty prompt begins at the start token."""
-    config = replace(LM_CONFIG, recurrent=RecurrentConfig(cell))
-    model = worth_searching(lambda: RecurrentLM(config), PROMPT, PROMPT_REAL)
-    for strategy in STRATEGIES:
-        options: dict[str, Any] = {"max_new_tokens": [9, 5, 7, 8], "token_mask": PROMPT_REAL}
-        same(generate(model, PROMPT, strategy, **options), generate(Uncached(model), PROMPT, strategy, **options))
-    padded = generate(model, PROMPT, Greedy(), max_new_tokens=6, token_mask=PROMPT_REAL)
-    same(generate(model, PROMPT[:1], Greedy(), max_new_tokens=6), padded[:1])
-    same(generate(model, PROMPT[:, :0], Greedy(), max_new_tokens=6)[:1], padded[3:])
-
-
-def test_c17b_first_tokens_are_the_last_of_each_prompt() -> None:
+    for cell in ("lstm", "gru"):
+        config = replace(LM_CONFIG, recurrent=RecurrentConfig(cell))
+        model = worth_searching(partial(RecurrentLM, config), PROMPT, PROMPT_REAL)
+        for strategy in STRATEGIES:
+            options: dict[str, Any] = {"max_new_tokens": [9, 5, 7, 8], "token_mask": PROMPT_REAL}
+            same(generate(model, PROMPT, strategy, **options), generate(Uncached(model), PROMPT, strategy, **options))
+        padded = generate(model, PROMPT, Greedy(), max_new_tokens=6, token_mask=PROMPT_REAL)
+        same(generate(model, PROMPT[:1], Greedy(), max_new_tokens=6), padded[:1])
+        same(generate(model, PROMPT[:, :0], Greedy(), max_new_tokens=6)[:1], padded[3:])
     step_function = PlainStepFunction(RecurrentLM(replace(LM_CONFIG, recurrent=RecurrentConfig("gru"))))
     assert step_function.first_tokens(PROMPT, PROMPT_REAL).tolist() == [7, 9, 4, CONFIG.start_id]
     assert step_function.first_tokens(PROMPT, None).tolist() == [7, 0, 4, 0]
@@ -204,9 +171,5 @@ def share_reversed(attention: ScoreName, length: int, steps: int) -> float:
 def test_c13_attention_reverses_what_one_vector_cannot_hold() -> None:
     """Equal data, steps and width, by the training step of translation: 12 symbols of 32 kinds are 60 bits."""
     assert share_reversed("additive", 12, 250) > 0.85 and share_reversed("none", 12, 250) < 0.4
-
-
-@pytest.mark.slow
-def test_c13_attention_reverses_forty_symbols() -> None:
-    """A minute on one core; 0.99 against 0.08 were measured."""
+    # A minute on one core; 0.99 against 0.08 were measured
     assert share_reversed("additive", 40, 500) > 0.9 and share_reversed("none", 40, 500) < 0.3

@@ -17,6 +17,7 @@ from atento.attention.masks import Mask, causal, documents, padding, window
 from atento.attention.positions import Rotary
 from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias, alibi_slopes, t5_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
+from failing import fails
 from tensors import Largest
 from tensors import normal as random
 
@@ -230,12 +231,23 @@ def test_b10_in_blocks_no_square_of_the_length_is_ever_made(name: str, monkeypat
 # Each scheme --------------------------------------------------------------------------------------------------------
 
 
-def test_t5_golden_buckets() -> None:
+def test_t5_golden_buckets_and_alibi_slopes() -> None:
     """Section 3, both directions and one."""
     both = torch.tensor([-200, -128, -64, -20, -8, -1, 0, 1, 7, 8, 20, 64, 127, 128, 200])
     assert t5_buckets(both, 32, 128, True).tolist() == [15, 15, 14, 10, 8, 1, 0, 17, 23, 24, 26, 30, 31, 31, 31]
     one = torch.tensor([-200, -128, -64, -20, -16, -8, -1, 0, 1])
     assert t5_buckets(one, 32, 128, False).tolist() == [31, 31, 26, 17, 16, 8, 1, 0, 0]
+    # 8 heads, section 3; 3 heads by the paper's rule: those of 2 heads, then every other one of 4
+    assert alibi_slopes(8).tolist() == [2.0**-i for i in range(1, 9)]
+    assert alibi_slopes(3).tolist() == [2**-4, 2**-8, 2**-2] and alibi_slopes(1).tolist() == [2**-8]
+    assert [len(alibi_slopes(n).unique()) for n in range(1, 40)] == list(range(1, 40))
+    # The logarithm would give negative buckets, or none at all
+    for n, far, both in ((32, 8, True), (32, 16, False), (8, 1, True), (32, 12, False)):
+        exact = n // 4 if both else n // 2
+        message = f"`max_distance` must be above {exact}; each distance below that has its own bucket: got {far}"
+        fails(ValueError, message, T5Bias, 2, n, far, bidirectional=both)
+        T5Bias(2, n, exact + 1, bidirectional=both)
+        fails(ValueError, "`n_buckets` must be at least 4: got 3", T5Bias, 2, 3)
 
 
 @given(n=st.integers(4, 64), beyond=st.integers(1, 200), both=st.booleans())
@@ -248,25 +260,6 @@ def test_t5_buckets_grow_with_the_distance_and_use_every_bucket(n: int, beyond: 
     assert bool((behind[far:] == half - 1).all())
     ahead = t5_buckets(torch.arange(1, 2 * far), n, far, both)
     assert torch.equal(ahead, behind[1:] + half) if both else bool((ahead == 0).all())
-
-
-@pytest.mark.parametrize(("n", "far", "both"), [(32, 8, True), (32, 16, False), (8, 1, True), (32, 12, False)])
-def test_t5_a_last_distance_among_the_exact_ones_is_refused(n: int, far: int, both: bool) -> None:
-    """The logarithm would give negative buckets, or none at all."""
-    exact = n // 4 if both else n // 2
-    message = f"`max_distance` must be above {exact}; each distance below that has its own bucket: got {far}"
-    with pytest.raises(ValueError, match=message):
-        T5Bias(2, n, far, bidirectional=both)
-    T5Bias(2, n, exact + 1, bidirectional=both)
-    with pytest.raises(ValueError, match="`n_buckets` must be at least 4: got 3"):
-        T5Bias(2, 3)
-
-
-def test_alibi_slopes() -> None:
-    """8 heads, section 3; 3 heads by the paper's rule: those of 2 heads, then every other one of 4."""
-    assert alibi_slopes(8).tolist() == [2.0**-i for i in range(1, 9)]
-    assert alibi_slopes(3).tolist() == [2**-4, 2**-8, 2**-2] and alibi_slopes(1).tolist() == [2**-8]
-    assert [len(alibi_slopes(n).unique()) for n in range(1, 40)] == list(range(1, 40))
 
 
 @torch.no_grad()
@@ -304,23 +297,20 @@ def test_b5_shaw_equals_loops(values: bool) -> None:
         torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("limit", [2, 5])
-def test_b5_the_same_distance_is_the_same_row_at_any_length(limit: int) -> None:
+def test_b5_b6_the_same_distance_is_the_same_row_as_the_module_of_the_notes_was_meant() -> None:
     """Error 58: the listing looks up distance 0 in row 3 at length 4 and in row 5 at length 6."""
-    shaw = Shaw(1, limit)
-    with torch.no_grad():
-        shaw.keys.copy_(torch.arange(2 * limit + 1)[:, None])  # q of 1 reads the number of the row
-    ones = {n: torch.ones(1, 1, n, 1) for n in (1, 4, 6, 20)}
-    rows = {n: shaw.scores(q, q, QueryKeyPositions.arange(n, n), 1.0)[0, 0] for n, q in ones.items()}
-    for n, found in rows.items():
-        assert bool((found.diagonal() == limit).all())
-        assert torch.equal(found, rows[20][:n, :n]) and torch.equal(found, rows[20][-n:, -n:])
-    assert rows[20][0].tolist() == [min(limit, j) + limit for j in range(20)]
-    assert rows[20][19].tolist() == [max(-limit, j - 19) + limit for j in range(20)]
-
-
-def test_b6_the_module_of_the_notes_as_it_was_meant() -> None:
-    """Queries, keys, values and a length into a table of 2·max_len − 1 rows: runs, per head, scaled, maskable."""
+    for limit in (2, 5):
+        shaw = Shaw(1, limit)
+        with torch.no_grad():
+            shaw.keys.copy_(torch.arange(2 * limit + 1)[:, None])  # q of 1 reads the number of the row
+        ones = {n: torch.ones(1, 1, n, 1) for n in (1, 4, 6, 20)}
+        rows = {n: shaw.scores(q, q, QueryKeyPositions.arange(n, n), 1.0)[0, 0] for n, q in ones.items()}
+        for n, found in rows.items():
+            assert bool((found.diagonal() == limit).all())
+            assert torch.equal(found, rows[20][:n, :n]) and torch.equal(found, rows[20][-n:, -n:])
+        assert rows[20][0].tolist() == [min(limit, j) + limit for j in range(20)]
+        assert rows[20][19].tolist() == [max(-limit, j - 19) + limit for j in range(20)]
+    # Queries, keys, values and a length into a table of 2·max_len − 1 rows: runs, per head, scaled, maskable
     shaw = filled(Shaw(K, 6 - 1))
     assert shaw.keys.shape == (2 * 6 - 1, K)
 
@@ -339,25 +329,18 @@ def test_b6_the_module_of_the_notes_as_it_was_meant() -> None:
 
 
 @pytest.mark.parametrize("name", ["t5", "alibi", "matrix", "shaw"])
-def test_b7_a_gate_begins_at_1_which_is_the_scheme_itself_and_at_0_it_is_none(name: str) -> None:
+def test_b7_a_gate_of_1_is_the_scheme_of_0_none_and_heads_not_named_are_as_without(name: str) -> None:
     (scheme,) = made(name)
     gated, positions = Gated(scheme, H, None, True).double(), QueryKeyPositions.arange(6, 6)
-    itself = attend(*qkv(6, 6), relative=RelativeTerms((scheme,), positions))
+    itself, none = attend(*qkv(6, 6), relative=RelativeTerms((scheme,), positions)), attend(*qkv(6, 6))
     assert gated.gate is not None and gated.gate.tolist() == [1, 1, 1]
     assert torch.equal(attend(*qkv(6, 6), relative=RelativeTerms((gated,), positions)), itself)
     nn.init.zeros_(gated.gate)
     closed = attend(*qkv(6, 6), relative=RelativeTerms((gated,), positions))
-    torch.testing.assert_close(closed, attend(*qkv(6, 6)), rtol=0, atol=1e-12)
+    torch.testing.assert_close(closed, none, rtol=0, atol=1e-12)
     assert not torch.allclose(closed, itself)
-
-
-@pytest.mark.parametrize("name", ["t5", "alibi", "matrix", "shaw"])
-def test_b7_heads_that_are_not_named_are_as_without(name: str) -> None:
-    (scheme,) = made(name)
-    positions = QueryKeyPositions.arange(6, 6)
-    whole, none = attend(*qkv(6, 6), relative=RelativeTerms((scheme,), positions)), attend(*qkv(6, 6))
     out = attend(*qkv(6, 6), relative=RelativeTerms((Gated(scheme, H, (1,), False),), positions))
-    assert torch.equal(out[:, 1], whole[:, 1]) and not torch.allclose(out[:, 1], none[:, 1])
+    assert torch.equal(out[:, 1], itself[:, 1]) and not torch.allclose(out[:, 1], none[:, 1])
     torch.testing.assert_close(out[:, ::2], none[:, ::2], rtol=0, atol=1e-12)
 
 

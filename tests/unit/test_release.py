@@ -11,20 +11,15 @@ from tools import release
 CHANGELOG = (Path(__file__).parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_the_notes_of_a_version_are_its_section_alone() -> None:
+def test_the_notes_of_a_version_are_its_section_alone_and_versions_fall() -> None:
     text = "## [Unreleased]\n\n- c\n\n## [0.2.0] - 2026-11-26\n\n### Added\n\n- b\n\n## [0.1.0] - 2026-01-02\n\n- a\n"
-    assert release.notes("0.2.0", text) == "### Added\n\n- b"
-    assert release.notes("0.1.0", text) == "- a"
-
-
-@pytest.mark.parametrize("number", ["0.3.0", "0.2", "0x2.0", "Unreleased"])
-def test_a_version_without_a_dated_section_is_refused_with_its_heading(number: str) -> None:
-    with pytest.raises(SystemExit, match=re.escape(f"no section `## [{number}] - YEAR-MONTH-DAY`")):
-        release.notes(number, "## [Unreleased]\n\n- c\n\n## [0.2.0] - 2026-11-26\n\n- b\n")
-
-
-def test_the_changelog_has_this_version_and_versions_fall() -> None:
-    """Keep a Changelog: Unreleased first, then versions from the newest, each with a date, under six headings."""
+    assert release.notes("0.2.0", text) == "### Added\n\n- b" and release.notes("0.1.0", text) == "- a"
+    for number in ("0.3.0", "0.2", "0x2.0", "Unreleased"):
+        with pytest.raises(SystemExit, match=re.escape(f"no section `## [{number}] - YEAR-MONTH-DAY`")):
+            release.notes(number, "## [Unreleased]\n\n- c\n\n## [0.2.0] - 2026-11-26\n\n- b\n")
+    with pytest.raises(SystemExit, match=r"status 3\nno such thing"):
+        release.run(sys.executable, "-c", "import sys; print('no such thing', file=sys.stderr); sys.exit(3)")
+    # Keep a Changelog: Unreleased first, then versions from the newest, each with a date, under six headings
     first, *headings = re.findall(r"^## (.+)$", CHANGELOG, flags=re.M)
     assert first == "[Unreleased]"
     found = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)", heading) for heading in headings]
@@ -51,8 +46,3 @@ def test_an_interpreter_is_this_one_or_one_that_runs(tmp_path: Path, monkeypatch
     kept.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
     kept.chmod(0o755)
     assert release.interpreter("9.9") == str(kept)
-
-
-def test_a_command_that_fails_ends_with_its_last_words() -> None:
-    with pytest.raises(SystemExit, match=r"status 3\nno such thing"):
-        release.run(sys.executable, "-c", "import sys; print('no such thing', file=sys.stderr); sys.exit(3)")

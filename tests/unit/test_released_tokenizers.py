@@ -20,6 +20,7 @@ from atento.text import Tokenizer, has_tokenizer, train_tokenizer
 from atento.text.lengths import pad_batch, truncate
 from atento.text.released.spm import read_model
 from atento.text.released.tokenizer_files import unknown_class
+from failing import fails
 
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "gat", "##o", "a", "[", "]", "mask", "acao", "."]
 GPT2 = {"<|endoftext|>": 0, "g": 1, "a": 2, "t": 3, "o": 4, "Ġ": 5, "at": 6, "Ġg": 7, "Ġgat": 8}
@@ -75,43 +76,33 @@ def model(pieces: Sequence[tuple[Any, ...]], kind: int = 1, **trainer: int) -> b
     return body + field(2, settings) + field(3, field(1, b"identity") + field(3, 1))
 
 
-def test_d2_a_model_file_is_read_field_by_field() -> None:
+def test_d2_t5_xlm_roberta_and_llama_by_hand(tmp_path: Path) -> None:
+    """Sentinels stand behind the pieces, the last first; `▁a` (-2.5) beats `▁` and `a` (-5)."""
     found = read_model(model(T5, byte_fallback=1), Path("m"))
     assert [(p.text, p.score, p.type) for p in found.pieces] == [(*row, 1)[:3] for row in T5]
     assert (found.kind, found.byte_fallback, found.charsmap, found.unk_id) == ("unigram", True, b"", 2)
     assert read_model(model(T5, 2), Path("m")).kind == "bpe"
-
-
-def test_d2_t5_by_hand(tmp_path: Path) -> None:
-    """Sentinels stand behind the pieces, the last first; `▁a` (-2.5) beats `▁` and `a` (-5)."""
     ours = Tokenizer.load(put(tmp_path, {"spiece.model": model(T5)}))
-    assert ours.encode("a b ab") == [5, 3, 6, 5, 6]
-    assert ours.encode("c") == [3, 2]
+    assert ours.encode("a b ab") == [5, 3, 6, 5, 6] and ours.encode("c") == [3, 2]
     assert [ours.specials.id(f"<extra_id_{i}>") for i in (0, 1, 99)] == [106, 105, 7] and ours.vocab_size == 107
     assert ours.with_specials([5, 6], [6]) == ([5, 6, 1, 6, 1], [0] * 5)
     assert ours.decode([5, 6, 106, 1]) == "ab" and ours.kind == "unigram"
     short = put(tmp_path / "short", {"spiece.model": model(T5), "tokenizer_config.json": {"extra_ids": 2}})
     assert Tokenizer.load(short).vocab_size == 9
-    own = [*T5, ("▁<extra_id_0>", 0.0, 4)]
-    mt5 = Tokenizer.load(put(tmp_path / "mt5", {"spiece.model": model(own)}))
+    mt5 = Tokenizer.load(put(tmp_path / "mt5", {"spiece.model": model([*T5, ("▁<extra_id_0>", 0.0, 4)])}))
     assert mt5.vocab_size == 8 and mt5.specials.id("<extra_id_0>") == 7
     assert 7 not in mt5.encode("a <extra_id_0>") and mt5.decode([5, 7]) == "a"
-
-
-def test_d2_xlm_roberta_by_hand(tmp_path: Path) -> None:
-    """fairseq's ids: the model's pieces from the fourth on, one higher, and the mask last."""
+    # fairseq's ids: the model's pieces from the fourth on, one higher, and the mask last
+    tmp_path = tmp_path / "xlm-roberta"
     pieces = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), *T5[3:]]
     ours = Tokenizer.load(put(tmp_path, {"sentencepiece.bpe.model": model(pieces)}))
     assert (ours.bos_id, ours.pad_id, ours.eos_id, ours.unk_id, ours.mask_id) == (0, 1, 2, 3, 8)
-    assert ours.encode("a b") == [6, 4, 7]
-    assert ours.with_specials([6], [7]) == ([0, 6, 2, 2, 7, 2], [0] * 6)
+    assert ours.encode("a b") == [6, 4, 7] and ours.with_specials([6], [7]) == ([0, 6, 2, 2, 7, 2], [0] * 6)
     assert ours.encode_with_mask("a <mask> b") == [6, 8, 4, 7] and 8 not in ours.encode("a <mask> b")
     path = put(tmp_path / "other", {"sentencepiece.bpe.model": model(T5)}) / "sentencepiece.bpe.model"
     assert message(path.parent) == f"{path} must begin with <unk>, <s> and </s>, which fairseq's ids count on"
-
-
-def test_d2_llama_by_hand(tmp_path: Path) -> None:
-    """Merges follow the ids: `ab` (8) is joined before `▁a` (9); unknown letters are bytes; no string is special."""
+    # Merges follow the ids: `ab` (8) is joined before `▁a` (9); unknown letters are bytes; no string is special
+    tmp_path = tmp_path / "llama"
     pieces: list[tuple[Any, ...]] = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)]
     pieces += [("▁", 0.0), ("a", 0.0), ("b", 0.0), ("<s", 0.0), (">", 0.0), ("ab", -1.0), ("▁a", -2.0)]
     pieces += [("<", -3.0), ("s", -3.0), *((f"<0x{i:02X}>", 0.0, 6) for i in range(256))]
@@ -157,7 +148,7 @@ def test_any_bytes_are_a_model_or_a_clear_error(junk: bytes, at: int) -> None:
 # Vocabulary files
 
 
-def test_d1_bert_by_hand(tmp_path: Path) -> None:
+def test_d1_bert_by_hand_and_vocabularies_of_lines_that_are_damaged(tmp_path: Path) -> None:
     folder = put(tmp_path, {"vocab.txt": lines(BERT), "tokenizer_config.json": {"do_lower_case": True}})
     ours = Tokenizer.load(folder)
     assert (ours.kind, ours.lowercase, ours.vocab_size) == ("wordpiece", True, 13)
@@ -165,14 +156,11 @@ def test_d1_bert_by_hand(tmp_path: Path) -> None:
     assert ours.encode_with_mask("Gato [MASK].") == [5, 6, 4, 12] and 2 not in ours.encode_with_mask("[MASK] [CLS]")
     assert ours.with_specials([5, 6]) == ([2, 5, 6, 3], [0] * 4)
     assert ours.with_specials([5], [7]) == ([2, 5, 3, 7, 3], [0, 0, 0, 1, 1])
-    assert (ours.added(), ours.added(True)) == (2, 3)
-    assert ours.decode([2, 5, 6, 12, 3]) == "gato."
+    assert (ours.added(), ours.added(True)) == (2, 3) and ours.decode([2, 5, 6, 12, 3]) == "gato."
     assert ours.target is ours
     cased = put(tmp_path / "cased", {"vocab.txt": lines(BERT), "tokenizer_config.json": {"do_lower_case": False}})
     assert Tokenizer.load(cased).encode("Gato") == [1]
-
-
-def test_vocabularies_of_lines_that_are_damaged(tmp_path: Path) -> None:
+    tmp_path = put(tmp_path / "damaged", {})
     path = tmp_path / "vocab.txt"
     for content, expected in [
         ("", f"{path} must hold a vocabulary: it is empty"),
@@ -187,12 +175,11 @@ def test_vocabularies_of_lines_that_are_damaged(tmp_path: Path) -> None:
     assert message(tmp_path) == f"`do_lower_case` in {tmp_path} must be true or false: got 'yes'"
 
 
-def test_gpt2_by_hand(tmp_path: Path) -> None:
+def test_gpt2_by_hand_and_vocabularies_and_merges_that_are_damaged(tmp_path: Path) -> None:
     ours = Tokenizer.load(put(tmp_path, {"vocab.json": GPT2, "merges.txt": MERGES}))
     assert ours.tokens(ours.encode("gat gato")) == ["g", "at", "Ġgat", "o"]
     assert ours.decode([1, 6, 8, 4, 0]) == "gat gato"  # its one special token is hidden, though it is the unknown too
-    assert ours.with_specials([1], [2]) == ([1, 2], [0, 1])
-    assert ours.words([1, 6, 8, 4]).index == [0, 0, 1, 1]
+    assert ours.with_specials([1], [2]) == ([1, 2], [0, 1]) and ours.words([1, 6, 8, 4]).index == [0, 0, 1, 1]
     more = {
         "added_tokens_decoder": {"9": {"content": "[P]", "special": True}},
         "pad_token": "[P]",
@@ -205,9 +192,7 @@ def test_gpt2_by_hand(tmp_path: Path) -> None:
     gaps = {"vocab.json": ROBERTA, "merges.txt": "", "tokenizer_config.json": {"extra_special_tokens": ["<x>"]}}
     folder = put(tmp_path / "gaps", gaps)  # nine pieces, and the ids go up to 13
     assert message(folder) == f"the vocabulary of {folder} must have no gaps: an added token has the id of another"
-
-
-def test_vocabularies_and_merges_that_are_damaged(tmp_path: Path) -> None:
+    tmp_path = tmp_path / "damaged"
     vocabulary, merges = tmp_path / "vocab.json", tmp_path / "merges.txt"
     cases: list[tuple[dict[str, Any], str]] = [
         ({"vocab.json": "{"}, f"{vocabulary} must be JSON: "),
@@ -230,7 +215,7 @@ def test_vocabularies_and_merges_that_are_damaged(tmp_path: Path) -> None:
     assert message(tmp_path) == f"no gpt2 tokenizer in {tmp_path}: it has no vocab.json"
 
 
-def test_d2_pegasus_has_its_masks_and_the_tokens_of_its_pretraining_before_its_pieces(tmp_path: Path) -> None:
+def test_d2_pegasus_has_its_masks_before_its_pieces_and_albert_drops_accents_unless_it_keeps_them(tmp_path) -> None:
     config = {"tokenizer_class": "PegasusTokenizer"}
     ours = Tokenizer.load(put(tmp_path, {"spiece.model": model(T5), "tokenizer_config.json": config}))
     assert ours.vocab_size == len(T5) + 103 and ours.with_specials(ours.encode("a b"))[0] == [108, 106, 109, 1]
@@ -243,9 +228,7 @@ def test_d2_pegasus_has_its_masks_and_the_tokens_of_its_pretraining_before_its_p
     assert message(tmp_path) == f"`offset` in {tmp_path} must lie in 0 ... 10000: got -1"
     put(tmp_path, {"tokenizer_config.json": {**config, "mask_token_sent": None}})
     assert "must begin with <pad>, </s> and <unk>, and fit `offset` and the masks" in message(tmp_path)
-
-
-def test_d2_albert_drops_accents_unless_it_keeps_them_and_parts_numbers_from_commas(tmp_path: Path) -> None:
+    tmp_path = tmp_path / "albert"
     pieces = [("<pad>", 0.0, 3), ("<unk>", 0.0, 2), ("[CLS]", 0.0, 3), ("[SEP]", 0.0, 3), ("[MASK]", 0.0, 4)]
     pieces += [("▁", -3.0), ("▁a", -2.0), ("á", -2.0), ("A", -2.0), ("1", -3.0), (",", -3.0), ("1,", -1.0), ('"', -1.0)]
     config = {"tokenizer_class": "AlbertTokenizer"}
@@ -271,8 +254,7 @@ def test_which_family_a_folder_is_of(tmp_path: Path) -> None:
     gpt1 = {"vocab.json": {"<unk>": 0, "a": 1, "b": 2, "a</w>": 3, "b</w>": 4, "ab</w>": 5}, "merges.txt": "a b</w>\n"}
     ours = Tokenizer.load(put(tmp_path / "c", gpt1))
     assert ours.encode("AB a c") == [5, 3, 0] and ours.decode([5, 3]) == "ab a"
-    assert ours.words([5, 3, 1, 4]).index == [0, 1, 2, 2]
-    assert ours.encode_batch(["ab"], dropout=1.0) == [[1, 4]]
+    assert ours.words([5, 3, 1, 4]).index == [0, 1, 2, 2] and ours.encode_batch(["ab"], dropout=1.0) == [[1, 4]]
     config = {"tokenizer_class": "XLNetTokenizer"}
     xlnet = put(tmp_path / "d", {"spiece.model": model(T5), "tokenizer_config.json": config})
     llama = {"tokenizer.model": model(LLAMA, 2), "tokenizer_config.json": {"tokenizer_class": "LLaMATokenizer"}}
@@ -284,6 +266,12 @@ def test_which_family_a_folder_is_of(tmp_path: Path) -> None:
     of_bytes = put(tmp_path / "g", {"config.json": {"model_type": "t5", "tokenizer_class": "ByT5Tokenizer"}})
     assert not has_tokenizer(of_bytes) and unknown_class(of_bytes, {}) == "ByT5Tokenizer of transformers"
     assert has_tokenizer(xlnet) and not has_tokenizer(tmp_path)
+    # A pointer of Git LFS is called one
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    for name in ("tokenizer.json", "spiece.model"):
+        folder = put(tmp_path / name, {name: pointer})
+        said = f"{folder / name} is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`"
+        assert message(folder) == said
 
 
 def test_marian_needs_sentencepiece_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,14 +288,6 @@ def test_marian_needs_sentencepiece_and_says_so(tmp_path: Path, monkeypatch: pyt
     assert message(folder) == f"no marian tokenizer in {folder}: it has no target.spm"
 
 
-def test_a_pointer_of_git_lfs_is_called_one(tmp_path: Path) -> None:
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
-    for name in ("tokenizer.json", "spiece.model"):
-        folder = put(tmp_path / name, {name: pointer})
-        said = f"{folder / name} is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`"
-        assert message(folder) == said
-
-
 def test_marian_by_hand(tmp_path: Path) -> None:
     pytest.importorskip("sentencepiece", reason="sentencepiece is not installed (extra spm)")
     table = {"</s>": 0, "<unk>": 1, "▁a": 2, "▁": 3, "a": 4, ">>por<<": 5, "<pad>": 6}
@@ -319,10 +299,8 @@ def test_marian_by_hand(tmp_path: Path) -> None:
     assert not {0, 5, 6} & set(ours.encode(">>por<< </s> <pad>"))
     encoded = ours.encode_with_offsets(" a  b")
     assert (encoded.ids, encoded.offsets) == ([2, 3, 1], [(1, 2), (4, 4), (4, 5)])
-    with pytest.raises(CapabilityError, match=r"^subword dropout .* sentencepiece"):
-        ours.encode_batch(["a"], dropout=0.5)
-    with pytest.raises(TokenizerError, match=r"^this tokenizer has no special token 'mask'"):
-        ours.encode_with_mask("a")
+    fails(CapabilityError, r"^subword dropout .* sentencepiece", ours.encode_batch, ["a"], dropout=0.5)
+    fails(TokenizerError, r"^this tokenizer has no special token 'mask'", ours.encode_with_mask, "a")
 
 
 LLAMA = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), ("▁", 0.0), ("a", 0.0), ("▁a", -1.0)]
@@ -333,9 +311,8 @@ FOLDERS: dict[str, dict[str, Any]] = {
     "t5": {"spiece.model": model(T5)},
     "llama": {"tokenizer.model": model(LLAMA, 2)},
 }
-KEYS = ["pad", "unk", "bos", "eos", "cls", "sep", "mask"]
 SETTINGS = [
-    *(f"{role}_token" for role in KEYS),
+    *(f"{role}_token" for role in ["pad", "unk", "bos", "eos", "cls", "sep", "mask"]),
     *("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space", "add_bos_token", "add_eos_token"),
     *("extra_ids", "additional_special_tokens", "extra_special_tokens", "added_tokens_decoder", "tokenizer_class"),
 ]
@@ -370,8 +347,7 @@ def test_settings_that_are_junk_load_or_are_refused(name: str, key: str, junk: o
 
 
 def test_d5_the_template_of_tokenizer_json_decides(tmp_path: Path) -> None:
-    folder = put(tmp_path, {"vocab.txt": lines(BERT)})
-    definition = json.loads(Tokenizer.load(folder).definition)
+    definition = json.loads(Tokenizer.load(put(tmp_path, {"vocab.txt": lines(BERT)})).definition)
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 
     def loaded(processor: Any, **settings: Any) -> Tokenizer:
@@ -395,8 +371,7 @@ def test_d5_the_template_of_tokenizer_json_decides(tmp_path: Path) -> None:
     assert loaded(None).with_specials([5], [6]) == ([5, 6], [0, 1])  # nothing says what it is
     assert loaded(None, tokenizer_class="BertTokenizer").with_specials([5])[0] == [2, 5, 3]
     for wrong in [5, {}, {"type": "Other"}, {**old, "sep": ["[SEP]", "x"]}, {**template, "special_tokens": {}}]:
-        with pytest.raises(TokenizerError, match="the `post_processor` must say"):
-            loaded(wrong)
+        fails(TokenizerError, "the `post_processor` must say", loaded, wrong)
     with pytest.raises(TokenizerError, match=r"the template of special tokens must have ids below 13$"):
         loaded({**old, "cls": ["[CLS]", 13]})
 
@@ -448,9 +423,7 @@ def test_d5_our_own_tokenizers_add_nothing_unless_asked() -> None:
     assert ours.added(template="t5") == 1
     with pytest.raises(TokenizerError, match=r"^unknown template of special tokens 'brt'; did you mean 'bert'\?"):
         ours.with_specials([7], template="brt")
-
-
-def test_the_mask_is_the_only_string_that_may_be_special() -> None:
+    # The mask is the only string that may be special
     ours = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=300), ["o gato pulou"] * 5)
     ids = ours.encode_with_mask("o <mask> </s> <pad>")
     assert ids.count(ours.mask_id) == 1 and not {ours.eos_id, ours.pad_id} & set(ids)
@@ -468,7 +441,7 @@ def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
     return min(ways, key=lambda way: (abs(way[0] - way[1]), -way[0] if a > b else -way[1]))
 
 
-def test_d6_truncation_takes_from_the_longer_text() -> None:
+def test_d6_truncation_takes_from_the_longer_text_and_padding_is_to_the_longest() -> None:
     for a in range(7):
         for b in range(7):
             for room in range(15):
@@ -483,19 +456,12 @@ def test_d6_truncation_takes_from_the_longer_text() -> None:
     assert truncate([1, 2, 3], None, 2) == ([1, 2], None, 1)
     assert truncate([1, 2, 3], [4], 3, side="left") == ([2, 3], [4], 1)
     assert truncate([1, 2], [3], 0, side="left") == ([], [], 3)
-    with pytest.raises(TokenizerError, match=r"^`room` must be at least 0: got -1$"):
-        truncate([1], None, -1)
-    with pytest.raises(TokenizerError, match=r"^`side` must be 'right' or 'left': got 'up'$"):
-        truncate([1], None, 1, side="up")  # type: ignore[arg-type]
-
-
-def test_d6_padding_is_to_the_longest_of_the_batch() -> None:
+    fails(TokenizerError, r"^`room` must be at least 0: got -1$", truncate, [1], None, -1)
+    fails(TokenizerError, r"^`side` must be 'right' or 'left': got 'up'$", truncate, [1], None, 1, side="up")
     ids, real = pad_batch([[5, 6, 7], [], [8]], 9)
-    assert ids.dtype == np.int64 and real.dtype == np.bool_
-    assert ids.tolist() == [[5, 6, 7], [9, 9, 9], [8, 9, 9]]
+    assert ids.dtype == np.int64 and real.dtype == np.bool_ and ids.tolist() == [[5, 6, 7], [9, 9, 9], [8, 9, 9]]
     assert real.tolist() == [[True] * 3, [False] * 3, [True, False, False]]
     ids, real = pad_batch([[5, 6, 7], [9]], 9, side="left")
     assert ids.tolist() == [[5, 6, 7], [9, 9, 9]] and real.tolist() == [[True] * 3, [False, False, True]]
     assert pad_batch([], 0)[0].shape == (0, 0)
-    with pytest.raises(TokenizerError, match=r"^`side` must be 'right' or 'left': got 'up'$"):
-        pad_batch([[1]], 0, side="up")  # type: ignore[arg-type]
+    fails(TokenizerError, r"^`side` must be 'right' or 'left': got 'up'$", pad_batch, [[1]], 0, side="up")

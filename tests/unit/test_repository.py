@@ -14,7 +14,6 @@ def test_lint_does_not_depend_on_what_the_demo_leaves_behind(tmp_path: Path) -> 
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "src").symlink_to(ROOT / "src")
     (tmp_path / "runs" / "demo").mkdir(parents=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "ruff", "check", "--no-cache", "tests"], cwd=tmp_path, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "ruff", "check", "--no-cache", "tests"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -14,22 +14,15 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, settings, stateful
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
 
 from atento.base.errors import UsageError
 from atento.storage import checkpoint
 from atento.storage.catalogue import CheckpointFolder, discard, list_checkpoints
 from atento.storage.checkpoint import best, clean, newest, retain, save_checkpoint
 from checkpoints import names
+from failing import fails
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # fsync costs nothing there
 LARGE = st.sampled_from([9_999, 10_000, 99_999_999, 100_000_000, 2_000_000_000])
@@ -60,7 +53,7 @@ class Known:
     damaged: str | None = None
 
 
-class Retention(RuleBasedStateMachine):
+class Retention(stateful.RuleBasedStateMachine):
     """Two runs in one folder, damage, clocks that jump, deletions that fail; survivors are computed independently."""
 
     retain: Callable[..., list[int]] = staticmethod(retain)
@@ -71,14 +64,14 @@ class Retention(RuleBasedStateMachine):
         self.known: dict[Path, Known] = {}
         self.patch = pytest.MonkeyPatch()
 
-    @initialize()
+    @stateful.initialize()
     def other_peoples_things(self) -> None:
         (self.folder / "step-notes").mkdir()
         (self.folder / "notes.txt").write_text("ours\n", encoding="utf-8", newline="")
         (self.folder / "step-00000077").symlink_to(self.folder / "step-notes")
         (self.folder / "step-00000078").write_bytes(b"a file")
 
-    @rule(
+    @stateful.rule(
         steps=st.lists(STEPS, min_size=1, max_size=5),
         score=st.sampled_from([None, None, -1.0, 0.0, 1.0, 2.0]),
         run=st.sampled_from("aaab"),
@@ -91,16 +84,16 @@ class Retention(RuleBasedStateMachine):
                 assert save(self.folder, step, score, run) == path
                 self.known[path] = Known(run, step, score)
 
-    @precondition(lambda self: self.known)
-    @rule(data=st.data(), file=st.sampled_from(FILES), at=st.integers(0, 99))
+    @stateful.precondition(lambda self: self.known)
+    @stateful.rule(data=st.data(), file=st.sampled_from(FILES), at=st.integers(0, 99))
     def damage(self, data: st.DataObject, file: str, at: int) -> None:
         path = data.draw(st.sampled_from(sorted(self.known)))
         if self.known[path].damaged is None:
             flip(path / file, at)
             self.known[path].damaged = file
 
-    @precondition(lambda self: self.known)
-    @rule(count=st.integers(1, 3), at=st.integers(0, 99))
+    @stateful.precondition(lambda self: self.known)
+    @stateful.rule(count=st.integers(1, 3), at=st.integers(0, 99))
     def damage_the_last(self, count: int, at: int) -> None:
         """What a failing disk does: the youngest are the ones that did not reach it."""
         for path in sorted(self.known, key=lambda path: self.known[path].step)[-count:]:
@@ -108,14 +101,14 @@ class Retention(RuleBasedStateMachine):
                 flip(path / "model.safetensors", at)
                 self.known[path].damaged = "model.safetensors"
 
-    @precondition(lambda self: self.known)
-    @rule(seed=st.integers(0, 9))
+    @stateful.precondition(lambda self: self.known)
+    @stateful.rule(seed=st.integers(0, 9))
     def clocks_jump(self, seed: int) -> None:
         source = random.Random(seed)
         for path in sorted(self.known):
             os.utime(path, (source.randrange(1 << 31),) * 2)
 
-    @rule(
+    @stateful.rule(
         fail=st.sampled_from(["", "", "", "rename", "rmdir"]),
         keep=st.integers(1, 3),
         protect=st.sets(STEPS, max_size=2),
@@ -148,12 +141,12 @@ class Retention(RuleBasedStateMachine):
     def refuse(*args: object, **kwargs: object) -> None:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
-    @rule()
+    @stateful.rule()
     def restart(self) -> None:
         clean(self.folder)
         assert not [name for name in names(self.folder) if name.startswith(".")]
 
-    @invariant()
+    @stateful.invariant()
     def what_must_be_there_is_there(self) -> None:
         assert {path for path in self.known if path.is_dir()} == set(self.known)
         assert {"step-notes", "notes.txt", "step-00000077", "step-00000078"} <= set(names(self.folder))
@@ -184,7 +177,7 @@ def quiet() -> Iterator[None]:
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.slow)])  # each writes and damages files
 def test_r6_random_histories(count: int) -> None:
-    run_state_machine_as_test(Retention, settings=settings(CAMPAIGN, max_examples=count))
+    stateful.run_state_machine_as_test(Retention, settings=settings(CAMPAIGN, max_examples=count))
 
 
 def planted(bug: str) -> Callable[..., list[int]]:
@@ -217,7 +210,7 @@ def histories_of(planted_retain: Callable[..., list[int]], count: int = 200) -> 
         retain = staticmethod(planted_retain)
 
     more = settings(CAMPAIGN, max_examples=count, phases=[Phase.generate], report_multiple_bugs=False)
-    run_state_machine_as_test(Planted, settings=more)
+    stateful.run_state_machine_as_test(Planted, settings=more)
 
 
 @pytest.mark.usefixtures("quiet")
@@ -229,8 +222,7 @@ def histories_of(planted_retain: Callable[..., list[int]], count: int = 200) -> 
     ],
 )
 def test_r6_has_teeth(bug: str) -> None:
-    with pytest.raises(AssertionError):
-        histories_of(planted(bug), count=3000)  # ends at the first that bites
+    fails(AssertionError, "", histories_of, planted(bug), count=3000)  # ends at the first that bites
 
 
 @pytest.mark.usefixtures("quiet")
@@ -239,37 +231,27 @@ def test_r6_teeth_bite_the_bug_alone() -> None:
     histories_of(planted("none"), count=25)
 
 
-def test_keeps_the_newest_the_best_and_the_protected(tmp_path: Path) -> None:
+def test_keeps_the_newest_the_best_and_the_protected_of_the_run(tmp_path: Path) -> None:
     for step, score in ((1, 1.0), (2, 9.0), (3, 2.0), (4, None), (5, 3.0), (6, 1.0)):
         save(tmp_path, step, score)
     assert retain(tmp_path, 2, protect={3}) == [1, 4]
     assert names(tmp_path) == ["step-00000002", "step-00000003", "step-00000005", "step-00000006"]
-    assert retain(tmp_path, 2, protect={3}) == []
-    assert retain(tmp_path, 1) == [3, 5]
-
-
-def test_nothing_goes_while_nothing_is_proved_good(tmp_path: Path) -> None:
+    assert retain(tmp_path, 2, protect={3}) == [] and retain(tmp_path, 1) == [3, 5]
+    folder = tmp_path / "bad"
     for step in (1, 2, 3):
-        flip(save(tmp_path, step) / "model.safetensors", -1)
-    assert retain(tmp_path, 1) == []
-    assert names(tmp_path) == ["step-00000001", "step-00000002", "step-00000003"]
-    assert retain(tmp_path / "absent", 1) == []
-
-
-def test_the_run_is_that_of_the_newest_unless_named(tmp_path: Path) -> None:
+        flip(save(folder, step) / "model.safetensors", -1)
+    assert retain(folder, 1) == [] and names(folder) == ["step-00000001", "step-00000002", "step-00000003"]
+    assert retain(folder / "absent", 1) == []
+    folder = tmp_path / "runs"
     for step in (1, 2, 3, 4):
-        save(tmp_path, step, run_id="ab"[step % 2])
-    assert retain(tmp_path, 1) == [2]  # 4 is of run a, as is 2
-    assert retain(tmp_path, 1, run_id="b") == [1]
-    assert retain(tmp_path, 1, run_id="c") == []
-    assert names(tmp_path) == ["step-00000003", "step-00000004"]
-
-
-def test_a_renamed_checkpoint_is_ordered_by_its_manifest(tmp_path: Path) -> None:
-    save(tmp_path, 1).rename(tmp_path / "step-99999999")
-    save(tmp_path, 2)
-    assert retain(tmp_path, 1) == [1]
-    assert names(tmp_path) == ["step-00000002"]
+        save(folder, step, run_id="ab"[step % 2])
+    assert retain(folder, 1) == [2]  # 4 is of run a, as is 2
+    assert retain(folder, 1, run_id="b") == [1] and retain(folder, 1, run_id="c") == []
+    assert names(folder) == ["step-00000003", "step-00000004"]
+    folder = tmp_path / "renamed"
+    save(folder, 1).rename(folder / "step-99999999")
+    save(folder, 2)
+    assert retain(folder, 1) == [1] and names(folder) == ["step-00000002"]
 
 
 def test_what_is_being_read_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,12 +268,12 @@ def test_what_is_being_read_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert checkpoint.load_checkpoint(tmp_path / "step-00000001").step == 1
     assert deleted == [[], []]
     assert retain(tmp_path, 1) == [1]
+    for keep in (0, -1):
+        fails(UsageError, f"`keep` must be at least 1: got {keep}", retain, tmp_path, keep)
 
 
 @pytest.mark.parametrize(("call", "deleted"), [("rename", []), ("rmdir", [1])])
-def test_a_deletion_that_fails_is_a_warning(
-    tmp_path: Path, call: str, deleted: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_deletion_that_fails_is_a_warning(tmp_path, call, deleted, monkeypatch, caplog) -> None:
     save(tmp_path, 1)
     save(tmp_path, 2)
     monkeypatch.setattr(os, call, Retention.refuse)
@@ -301,9 +283,3 @@ def test_a_deletion_that_fails_is_a_warning(
     assert "could not be deleted (Device or resource busy)" in caplog.text
     clean(tmp_path)
     assert names(tmp_path) == (["step-00000002"] if deleted else ["step-00000001", "step-00000002"])
-
-
-@pytest.mark.parametrize("keep", [0, -1])
-def test_keep_is_at_least_one(tmp_path: Path, keep: int) -> None:
-    with pytest.raises(UsageError, match=f"`keep` must be at least 1: got {keep}"):
-        retain(tmp_path, keep)

@@ -17,6 +17,7 @@ from atento.text.words import split_sentences
 from atento_cli.scale import line_blocks
 from atento_cli.scale.inputs import BlockReader, Input
 from atento_cli.scale.line_blocks import Plan, Reading
+from failing import fails
 
 
 def lines_of(source: Input, plan: Plan, bad: list[str] | None = None) -> list[list[str]]:
@@ -30,89 +31,64 @@ def text(seed: int) -> bytes:
     """Lines of every length, some blank, with letters of several bytes and both line ends."""
     draw = random.Random(seed)
     rows = ["".join(draw.choices("ab çã\u2028€", k=draw.choice((0, 1, 5, 40)))) for _ in range(draw.randrange(60))]
-    content = "".join(row + draw.choice(("\n", "\r\n")) for row in rows)
-    return (content + draw.choice(("", "last"))).encode()
+    return ("".join(row + draw.choice(("\n", "\r\n")) for row in rows) + draw.choice(("", "last"))).encode()
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_the_blocks_of_a_file_have_its_lines_and_its_bytes(tmp_path: Path, seed: int) -> None:
-    path, step = tmp_path / "a.txt", 1 + seed % 5
-    path.write_bytes(text(seed))
-    plan = Input(str(path)).plan(Reading(step))
-    parts = lines_of(Input(str(path)), plan)
-    assert [line for part in parts for line in part] == read_lines(path)
-    assert all(len(part) == step for part in parts[:-1]) and plan.lines == len(read_lines(path))
-    assert [block.first for block in plan.blocks] == [1 + step * n for n in range(len(parts))]
-    content = path.read_bytes()
-    assert b"".join(content[b.offset : b.offset + b.size] for b in plan.blocks) == content
-    assert plan.sha256 == hashlib.sha256(content).hexdigest()
-
-
-@pytest.mark.parametrize("content", [b"", b"\n", b"x", b"x\n", b"\xef\xbb\xbf", b"\xef\xbb\xbfa\nb", b"a\n\n\n"])
-def test_small_files(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(content)
-    for step in (1, 2, None):
+def test_the_blocks_of_a_file_have_its_lines_and_its_bytes_and_small_files_few(tmp_path, monkeypatch) -> None:
+    for seed in range(12):
+        path, step = tmp_path / "a.txt", 1 + seed % 5
+        path.write_bytes(text(seed))
         plan = Input(str(path)).plan(Reading(step))
-        assert [line for part in lines_of(Input(str(path)), plan) for line in part] == read_lines(path)
-        assert len(plan.blocks) >= 1
-
-
-def test_reading_by_parts_counts_lines_across_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts that end within lines, in both ways of reading: with checks of the lines and without."""
+        parts = lines_of(Input(str(path)), plan)
+        assert [line for part in parts for line in part] == read_lines(path)
+        assert all(len(part) == step for part in parts[:-1]) and plan.lines == len(read_lines(path))
+        assert [block.first for block in plan.blocks] == [1 + step * n for n in range(len(parts))]
+        content = path.read_bytes()
+        assert b"".join(content[b.offset : b.offset + b.size] for b in plan.blocks) == content
+        assert plan.sha256 == hashlib.sha256(content).hexdigest()
+    for content in (b"", b"\n", b"x", b"x\n", b"\xef\xbb\xbf", b"\xef\xbb\xbfa\nb", b"a\n\n\n"):
+        path = tmp_path / "a.txt"
+        path.write_bytes(content)
+        for step in (1, 2, None):
+            plan = Input(str(path)).plan(Reading(step))
+            assert [line for part in lines_of(Input(str(path)), plan) for line in part] == read_lines(path)
+            assert len(plan.blocks) >= 1
+    # Parts that end within lines, in both ways of reading: with checks of the lines and without
     monkeypatch.setattr(line_blocks, "_PART", 7)
     path = tmp_path / "a.txt"
     path.write_bytes(text(3) + text(5))
     without = Input(str(path)).plan(Reading(4, skip_bad=True))
     assert without == Input(str(path)).plan(Reading(4, check=lambda line, position: None))
     assert [line for part in lines_of(Input(str(path)), without) for line in part] == read_lines(path)
-
-
-def test_a_long_file_has_a_limited_number_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_blocks, "STEP", 2)
     monkeypatch.setattr(line_blocks, "MOST", 5)
-    path = tmp_path / "a.txt"
     path.write_text("".join(f"{n}\n" for n in range(23)), encoding="utf-8")
     plan = Input(str(path)).plan(Reading())
     assert [block.lines for block in plan.blocks] == [6, 6, 6, 5]  # 12 steps of 2, three to a block
     assert lines_of(Input(str(path)), plan)[1] == ["6", "7", "8", "9", "10", "11"]
 
 
-def test_compressed_files_are_read_in_order_and_blocks_between_are_skipped(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt.gz"
-    path.write_bytes(gzip.compress("".join(f"line {n}\n" for n in range(10)).encode()))
-    source = Input(str(path))
-    plan = source.plan(Reading(3))
-    assert [line for part in lines_of(source, plan) for line in part] == read_lines(path)
-    assert list(source.bytes_in_order(iter([plan.blocks[1], plan.blocks[3]]))) == [
-        b"line 3\nline 4\nline 5\n",
-        b"line 9\n",
-    ]
+def test_a_url_is_read_as_a_local_file_is(tmp_path: Path) -> None:
+    for url in ("memory://folder/{}", "file://{}"):
+        path = tmp_path / "a.txt"
+        path.write_bytes(text(7) + b"\nend\n")
+        packed = tmp_path / "a.txt.gz"
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        for local in (path, packed):
+            address = url.format(local)
+            if url.startswith("memory"):
+                fsspec.filesystem("memory").pipe(address, local.read_bytes())
+            source = Input(address, name="remote")
+            plan = source.plan(Reading(4))
+            assert plan == Input(str(local)).plan(Reading(4))
+            assert [line for part in lines_of(source, plan) for line in part] == read_lines(path)
+            version = source.version()
+            assert version["size"] == local.stat().st_size and len(version) > 1
+        fails(DataError, "remote: cannot be read: no such file", Input("memory://folder/none", name="remote").version)
+        fails(UsageError, "no such kind of URL", Input("nothing://folder/none").version)
 
 
-@pytest.mark.parametrize("url", ["memory://folder/{}", "file://{}"])
-def test_a_url_is_read_as_a_local_file_is(tmp_path: Path, url: str) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(text(7) + b"\nend\n")
-    packed = tmp_path / "a.txt.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    for local in (path, packed):
-        address = url.format(local)
-        if url.startswith("memory"):
-            fsspec.filesystem("memory").pipe(address, local.read_bytes())
-        source = Input(address, name="remote")
-        plan = source.plan(Reading(4))
-        assert plan == Input(str(local)).plan(Reading(4))
-        assert [line for part in lines_of(source, plan) for line in part] == read_lines(path)
-        version = source.version()
-        assert version["size"] == local.stat().st_size and len(version) > 1
-    with pytest.raises(DataError, match="remote: cannot be read: no such file"):
-        Input("memory://folder/none", name="remote").version()
-    with pytest.raises(UsageError, match="no such kind of URL"):
-        Input("nothing://folder/none").version()
-
-
-def test_rows_of_parquet(tmp_path: Path) -> None:
+def test_rows_of_parquet_and_columns_of_json_and_tsv(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     questions = [None if n == 5 else f"q {n}\nmore" for n in range(11)]
     table = pyarrow.table({"q": questions, "n": list(range(11)), "c": [f"c\t{n}" for n in range(11)]})
@@ -125,14 +101,10 @@ def test_rows_of_parquet(tmp_path: Path) -> None:
     pairs = [line for part in lines_of(two, two.plan(Reading(5))) for line in part]
     assert pairs == [f"c {n}\t{text}" for n, text in enumerate(texts)]
     for columns, said in ((("n",), "must be a column of strings"), ((), "name the column of the texts")):
-        with pytest.raises(UsageError, match=said):
-            Input(str(path), columns).plan(Reading())
+        fails(UsageError, said, Input(str(path), columns).plan, Reading())
     with pytest.raises(DataError, match="is no Parquet file"):
         (tmp_path / "b.parquet").write_text("text", encoding="utf-8")
         Input(str(tmp_path / "b.parquet")).plan(Reading())
-
-
-def test_columns_of_json_and_tsv(tmp_path: Path) -> None:
     records = [{"b": f"second\n{n}", "a": f"first {n}", "n": n} for n in range(5)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     (tmp_path / "a.tsv").write_text("".join(f"{n}\tfirst {n}\tsecond {n}\n" for n in range(5)), encoding="utf-8")
@@ -142,14 +114,12 @@ def test_columns_of_json_and_tsv(tmp_path: Path) -> None:
         assert [line for part in parts for line in part] == [f"first {n}\tsecond {n}" for n in range(5)]
     wrong = (("a.jsonl", ("n",), "a.jsonl:1: key 'n' must hold a string"), ("a.tsv", ("3",), "there is no column 3"))
     for name, columns, said in wrong:
-        with pytest.raises(DataError, match=said):
-            Input(str(tmp_path / name), columns).plan(Reading(2))
+        fails(DataError, said, Input(str(tmp_path / name), columns).plan, Reading(2))
     for name, columns, said in (("a.tsv", ("a",), "are numbers"), ("a.txt", ("a",), "is for .jsonl, .tsv")):
-        with pytest.raises(UsageError, match=said):
-            Input(str(tmp_path / name), columns).plan(Reading())
+        fails(UsageError, said, Input(str(tmp_path / name), columns).plan, Reading())
 
 
-def test_bad_lines_are_found_before_any_work_or_become_empty(tmp_path: Path) -> None:
+def test_bad_lines_changed_and_compressed_files_and_texts_before_a_block(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"good\nb\xffd\ngood\nodd\n\n")
 
@@ -158,36 +128,31 @@ def test_bad_lines_are_found_before_any_work_or_become_empty(tmp_path: Path) -> 
             raise DataError(f"{position}: odd")
 
     source = Input(str(path), name="shown")
-    with pytest.raises(DataError, match="shown:2: not UTF-8: byte 0xff at byte 6"):
-        source.plan(Reading(2))
+    fails(DataError, "shown:2: not UTF-8: byte 0xff at byte 6", source.plan, Reading(2))
     bad: list[str] = []
     plan = source.plan(Reading(2, check=check, skip_bad=True))
     reader = BlockReader(source)
-    parts = [reader.lines(block, b"", bad, check) for block in plan.blocks]
-    assert parts == [["good", ""], ["good", ""], [""]]
+    assert [reader.lines(block, b"", bad, check) for block in plan.blocks] == [["good", ""], ["good", ""], [""]]
     assert [message.split(":")[1] for message in bad] == ["2", "4"]
     path.write_bytes(b"good\nodd\n")
-    with pytest.raises(DataError, match="shown:2: odd"):
-        source.plan(Reading(1, check=check))
-
-
-def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    fails(DataError, "shown:2: odd", source.plan, Reading(1, check=check))
     path = tmp_path / "a.txt"
     path.write_text("one\ntwo\nthree\n", encoding="utf-8")
     source = Input(str(path))
     plan = source.plan(Reading(2))
     path.write_text("one two\nthree\n", encoding="utf-8")
-    with pytest.raises(DataError, match="has changed"):
-        lines_of(source, plan)
+    fails(DataError, "has changed", lines_of, source, plan)
     path.write_text("one\n", encoding="utf-8")
-    with pytest.raises(DataError, match="it is shorter than it was"):
-        lines_of(source, plan)
-
-
-def test_texts_before_a_block_are_counted_where_a_line_is_several(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
+    fails(DataError, "it is shorter than it was", lines_of, source, plan)
     lines = ["One. Two.", "", "Three.", "Four. Five! Six?", "Seven"]
     path.write_text("\n".join(lines), encoding="utf-8")
     plan = Input(str(path)).plan(Reading(2, rows=lambda line: len(split_sentences(line))))
     counts = [len(split_sentences(line)) for line in lines]
     assert [block.row for block in plan.blocks] == [0, sum(counts[:2]), sum(counts[:4])]
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress("".join(f"line {n}\n" for n in range(10)).encode()))
+    source = Input(str(path))
+    plan = source.plan(Reading(3))
+    assert [line for part in lines_of(source, plan) for line in part] == read_lines(path)
+    raw = list(source.bytes_in_order(iter([plan.blocks[1], plan.blocks[3]])))
+    assert raw == [b"line 3\nline 4\nline 5\n", b"line 9\n"]

@@ -5,7 +5,6 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from atento.base.errors import AtentoError, DataError, UsageError
 from atento_cli.scale.collect_output import collectable, contents, write_joined
 from atento_cli.scale.line_blocks import Block, Plan
 from atento_cli.scale.parts import Job, OutputFolder, refuse_difference
+from failing import fails
 
 JOB = Job("translate", "run", "0" * 64, {"seed": 1, "beam": 4}, "in.txt", ".txt")
 PLAN = Plan(tuple(Block(n, 2 * n + 1, 2, 4 * n, 4, 2 * n) for n in range(4)), "1" * 64)
@@ -56,26 +56,8 @@ def test_a_killed_run_is_known_by_its_journal(tmp_path: Path) -> None:
     assert not journal.exists() and OutputFolder(tmp_path).parts == again.parts
 
 
-def test_missing_and_altered_parts_are_named(tmp_path: Path) -> None:
-    folder = begun(tmp_path)
-    with pytest.raises(DataError, match="0 parts of 4 can be joined: parts 0-3 are not finished"):
-        collectable(tmp_path)
-    for block in PLAN.blocks[:3]:
-        folder.add(block, b"text\n", [])
-    folder.save()
-    folder.part_path(0).unlink()
-    folder.part_path(2).write_bytes(b"tExt\n")
-    said = "part-00000.txt is missing; part-00002.txt was altered: its SHA-256 .*; part 3 is not finished; run the same"
-    with pytest.raises(DataError, match=said):
-        collectable(tmp_path)
-    assert sorted(OutputFolder(tmp_path).check()) == [0, 2]
-    with pytest.raises(UsageError, match=r"has no manifest\.json"):
-        collectable(tmp_path / "parts")
-
-
-@pytest.mark.parametrize(
-    "changes, said",
-    [
+def test_another_job_is_refused_with_the_difference(tmp_path: Path) -> None:
+    for changes, said in (
         ({"command": "summarize"}, "the command was translate and is summarize"),
         ({"model": "other", "model_sha256": "2" * 64}, "the model was run and is other"),
         ({"model_sha256": "2" * 64}, "the model changed"),
@@ -83,29 +65,33 @@ def test_missing_and_altered_parts_are_named(tmp_path: Path) -> None:
         ({"options": {"seed": 1, "beam": 4, "top_p": 0.9}}, "--top-p was not given and is 0.9"),
         ({"options": {"seed": 1}}, "--beam was 4 and is not given"),
         ({"options": {"seed": 1, "beam": 4, "as_json": True}}, "--json was not given and is given"),
-    ],
-)
-def test_another_job_is_refused_with_the_difference(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    begun(tmp_path)
-    refuse_difference(OutputFolder(tmp_path), replace(JOB, model="renamed", input="moved.txt"))  # the same bytes
-    with pytest.raises(UsageError, match=f"has the parts of another run: {said}; give another folder"):
-        refuse_difference(OutputFolder(tmp_path), replace(JOB, **changes))
+    ):
+        begun(tmp_path)
+        refuse_difference(OutputFolder(tmp_path), replace(JOB, model="renamed", input="moved.txt"))  # the same bytes
+        with pytest.raises(UsageError, match=f"has the parts of another run: {said}; give another folder"):
+            refuse_difference(OutputFolder(tmp_path), replace(JOB, **changes))
 
 
-def test_a_malformed_manifest_is_refused(tmp_path: Path) -> None:
+def test_malformed_manifests_and_missing_and_altered_parts_are_named(tmp_path: Path) -> None:
     begun(tmp_path)
     path = tmp_path / "manifest.json"
     body = json.loads(path.read_text(encoding="utf-8"))
-    for wrong in (
-        "[]",
-        "{",
-        json.dumps(body | {"format": "other"}),
-        json.dumps(body | {"blocks": [[1]]}),
-        json.dumps(body | {"ending": "/../../../secret"}),
-    ):
+    changes = ({"format": "other"}, {"blocks": [[1]]}, {"ending": "/../../../secret"})
+    for wrong in ("[]", "{", *(json.dumps(body | change) for change in changes)):
         path.write_text(wrong, encoding="utf-8")
-        with pytest.raises(DataError, match=r"manifest\.json"):
-            OutputFolder(tmp_path)
+        fails(DataError, r"manifest\.json", OutputFolder, tmp_path)
+    other = tmp_path / "other"
+    folder = begun(other)
+    fails(DataError, "0 parts of 4 can be joined: parts 0-3 are not finished", collectable, other)
+    for block in PLAN.blocks[:3]:
+        folder.add(block, b"text\n", [])
+    folder.save()
+    folder.part_path(0).unlink()
+    folder.part_path(2).write_bytes(b"tExt\n")
+    said = "part-00000.txt is missing; part-00002.txt was altered: its SHA-256 .*; part 3 is not finished; run the same"
+    fails(DataError, said, collectable, other)
+    assert sorted(OutputFolder(other).check()) == [0, 2]
+    fails(UsageError, r"has no manifest\.json", collectable, other / "parts")
 
 
 def test_a_full_disk_costs_the_part_that_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,8 +102,7 @@ def test_a_full_disk_costs_the_part_that_was_written(tmp_path: Path, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(AtentoError, match="the disk is full; the parts written so far are good"):
-        folder.add(PLAN.blocks[1], b"text\n", [])
+    fails(AtentoError, "the disk is full; the parts written so far are good", folder.add, PLAN.blocks[1], b"text\n", [])
     assert [path.name for path in (tmp_path / "parts").iterdir()] == ["part-00000.txt"]
     assert list(OutputFolder(tmp_path).parts) == [0]
 
@@ -137,5 +122,4 @@ def test_arrays_are_joined_to_the_bytes_that_numpy_writes_for_all_of_them(tmp_pa
     np.save(stream, vectors[:, :2])
     folder.add(PLAN.blocks[3], stream.getvalue(), [])
     folder.save()
-    with pytest.raises(AtentoError, match=r"part-00003\.npy: its vectors do not fit those before"):
-        joined(collectable(tmp_path))
+    fails(AtentoError, r"part-00003\.npy: its vectors do not fit those before", joined, collectable(tmp_path))

@@ -12,6 +12,7 @@ from atento.base.errors import AtentoError, UsageError
 from atento_cli.scale.line_blocks import Block
 from atento_cli.scale.run_blocks import BlockRun
 from atento_cli.scale.workers import Answer, WorkerLost, WorkerProcess
+from failing import fails
 
 BLOCKS = [(Block(n, 10 * n + 1, 10, 0, 0, 0), f"block {n}".encode()) for n in range(6)]
 RIGHT = {n: f"BLOCK {n}".encode() for n in range(6)}
@@ -55,30 +56,22 @@ def test_a_killed_worker_costs_its_block_which_another_does(tmp_path: Path) -> N
 
 def test_a_block_that_fails_three_times_is_named_and_the_others_are_done(tmp_path: Path) -> None:
     run = Recorded(tmp_path, 2, die_always=[2])
-    with pytest.raises(AtentoError, match=r"block 2 \(lines 21-30\) failed 3 times; the last time .*SIGKILL"):
-        run.run.run(BLOCKS)
+    fails(AtentoError, r"block 2 \(lines 21-30\) failed 3 times; the last time .*SIGKILL", run.run.run, BLOCKS)
     assert run.answers == {n: content for n, content in RIGHT.items() if n != 2}
     assert len(run.lost) == 2 and run.ended()
 
 
-def test_an_unexpected_error_counts_as_a_lost_worker(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_work_of_loading_and_of_the_user(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for name in "bc":
+        (tmp_path / name).mkdir()
     run = Recorded(tmp_path, 1, **{"raise": [0]})
-    with pytest.raises(AtentoError, match=r"block 0 .* failed 3 times; the last time .* MemoryError: no room"):
-        run.run.run(BLOCKS[:2])
+    fails(AtentoError, r"block 0 .* failed 3 times; the last time .* MemoryError: no room", run.run.run, BLOCKS[:2])
     assert run.answers == {1: b"BLOCK 1"}
-
-
-def test_a_worker_that_cannot_load_the_model_ends_the_run(tmp_path: Path) -> None:
-    run = Recorded(tmp_path, 1, no_model=True)
-    with pytest.raises(AtentoError, match=r"model could not be loaded in 3 workers; the last time its process ended"):
-        run.run.run(BLOCKS)
+    run = Recorded(tmp_path / "b", 1, no_model=True)
+    fails(AtentoError, r"model could not be loaded in 3 workers; the last time its process ended", run.run.run, BLOCKS)
     assert len(run.started) in (3, 4) and run.answers == {}  # a fourth may be starting
-
-
-def test_an_error_of_the_user_ends_the_run_with_its_kind(tmp_path: Path) -> None:
-    run = Recorded(tmp_path, 2, wrong=[3])
-    with pytest.raises(UsageError, match=r"^line 31 is wrong$"):
-        run.run.run(BLOCKS)
+    run = Recorded(tmp_path / "c", 2, wrong=[3])
+    fails(UsageError, r"^line 31 is wrong$", run.run.run, BLOCKS)
     assert run.ended()
 
 

@@ -48,41 +48,41 @@ def one_score(part: Part, query: list[float], key: list[float]) -> float:
     return total
 
 
-@pytest.mark.parametrize("name", ["additive", "bilinear", "dot"])
-def test_a5_scores_equal_loops(name: str) -> None:
+def test_a5_a10_scores_contexts_and_gradients_equal_loops() -> None:
     """Additive vᵀ tanh(W s + U h + b) (Bahdanau), bilinear sᵀ W h and dot sᵀ h (Luong)."""
-    part, queries, keys = make(name)
-    scores = part(queries, part.project(keys)).detach()
-    assert scores.shape == (B, T, S)
-    for r, i, j in product(range(B), range(T), range(S)):
-        expected = one_score(part, queries[r, i].tolist(), keys[r, j].tolist())
-        assert float(scores[r, i, j]) == pytest.approx(expected, abs=1e-10)
+    for name in ("additive", "bilinear", "dot"):
+        part, queries, keys = make(name)
+        scores = part(queries, part.project(keys)).detach()
+        assert scores.shape == (B, T, S)
+        for r, i, j in product(range(B), range(T), range(S)):
+            expected = one_score(part, queries[r, i].tolist(), keys[r, j].tolist())
+            assert float(scores[r, i, j]) == pytest.approx(expected, abs=1e-10)
+        # As a recurrent decoder asks: a state at a time, each step against the same keys
+        ready = part.project(keys)
+        before = ready.clone()
+        whole = part(queries, ready)
+        for t in range(T):
+            torch.testing.assert_close(part(queries[:, t : t + 1], ready)[:, 0], whole[:, t], rtol=0, atol=1e-12)
+        assert torch.equal(ready, before)
+        # Encoder states are keys and values: c_i = Σ_j α_ij h_j over the real ones; what stands in padding is nothing
+        context, weights = attend_scored(part(queries, part.project(keys)).detach(), keys, padding(REAL))
+        for r, i in product(range(B), range(T)):
+            summed = sum(float(weights[r, i, j]) * keys[r, j] for j in range(S) if REAL[r, j])
+            torch.testing.assert_close(context[r, i], summed, rtol=0, atol=1e-12)
+        noise = keys.masked_fill(~REAL[..., None], 1e6)
+        again, _ = attend_scored(part(queries, part.project(noise)), noise, padding(REAL))
+        torch.testing.assert_close(again, context, rtol=0, atol=1e-12)
+        # Queries, keys as values, and all that is learned; the second source is empty
 
+        def run(
+            queries: Tensor, keys: Tensor, *_: Tensor, part: Part = part
+        ) -> Tensor:  # the numbers learned are read where they stand
+            return attend_scored(part(queries, part.project(keys)), keys, padding(torch.tensor([3, 0])))[0]
 
-@pytest.mark.parametrize("name", ["additive", "bilinear", "dot"])
-def test_a5_keys_made_ready_once_serve_one_query_after_another(name: str) -> None:
-    """As a recurrent decoder asks: a state at a time, each step against the same keys."""
-    part, queries, keys = make(name)
-    ready = part.project(keys)
-    before = ready.clone()
-    whole = part(queries, ready)
-    for t in range(T):
-        torch.testing.assert_close(part(queries[:, t : t + 1], ready)[:, 0], whole[:, t], rtol=0, atol=1e-12)
-    assert torch.equal(ready, before)
-
-
-def test_a5_bilinear_with_the_identity_is_dot_and_dot_with_a_scale_is_attention() -> None:
-    _, queries, keys = make("dot")
-    part = BilinearScore(D, D).double()
-    nn.init.eye_(part.key.weight)
-    dot = DotScore()
-    torch.testing.assert_close(part(queries, part.project(keys)), dot(queries, dot.project(keys)), rtol=0, atol=1e-12)
-    values = random(B, S, 3, seed=2)
-    scaled = DotScore(scale=D**-0.5)
-    context, weights = attend_scored(scaled(queries, scaled.project(keys)), values)
-    one_head = [x.unsqueeze(1) for x in (queries, keys, values)]
-    torch.testing.assert_close(context, attend(*one_head)[:, 0], rtol=0, atol=1e-12)
-    torch.testing.assert_close(weights, attention_weights(*one_head[:2])[:, 0], rtol=0, atol=1e-12)
+        inputs = (queries.requires_grad_(), keys.requires_grad_(), *part.parameters())
+        assert torch.autograd.gradcheck(run, inputs)
+        grads = torch.autograd.grad(run(*inputs).sum(), inputs[:2])
+        assert all(bool((grad[1] == 0).all()) for grad in grads) and bool((grads[1][0, :3] != 0).all())
 
 
 def expected_of(scores: Tensor, values: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,49 +110,30 @@ MASKS: dict[str, tuple[Mask | Tensor | None, Tensor]] = {  # what is given, and 
 }
 
 
-@pytest.mark.parametrize("name", MASKS)
-def test_a5_a10_context_and_weights_equal_loops(name: str) -> None:
+def test_a5_a10_context_and_weights_equal_loops_and_bilinear_dot_and_attention_each_other() -> None:
     """Masked positions get exactly 0, and a row that may attend to nothing is 0."""
-    given_mask, allowed = MASKS[name]
-    scores, values = random(B, T, S) * 3, random(B, S, D, seed=1)
-    context, weights = attend_scored(scores, values, given_mask)
-    expected = expected_of(scores, values, allowed)
-    torch.testing.assert_close(context, expected[0], rtol=0, atol=1e-12)
-    torch.testing.assert_close(weights, expected[1], rtol=0, atol=1e-12)
-    assert bool((weights[~allowed] == 0).all()) and bool((context[~allowed.any(-1)] == 0).all())
-    torch.testing.assert_close(weights.sum(-1), allowed.any(-1).double(), rtol=0, atol=1e-12)
-    lowered = lower(allowed[:, None] if isinstance(given_mask, Tensor) else given_mask, T, S, scores.device)
-    assert torch.equal(attend_scored(scores, values, lowered)[1], weights)  # a mask made ready once for all steps
-
-
-@pytest.mark.parametrize("name", ["additive", "bilinear", "dot"])
-def test_a10_the_context_is_a_sum_of_the_keys_themselves(name: str) -> None:
-    """Encoder states are keys and values: c_i = Σ_j α_ij h_j, over the real ones; what stands in padding is nothing."""
-    part, queries, keys = make(name)
-    context, weights = attend_scored(part(queries, part.project(keys)).detach(), keys, padding(REAL))
-    for r, i in product(range(B), range(T)):
-        summed = sum(float(weights[r, i, j]) * keys[r, j] for j in range(S) if REAL[r, j])
-        torch.testing.assert_close(context[r, i], summed, rtol=0, atol=1e-12)
-    noise = keys.masked_fill(~REAL[..., None], 1e6)
-    again, _ = attend_scored(part(queries, part.project(noise)), noise, padding(REAL))
-    torch.testing.assert_close(again, context, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["additive", "bilinear", "dot"])
-def test_a5_gradients_equal_finite_differences(name: str) -> None:
-    """Queries, keys as values, and all that is learned; the second source is empty."""
-    part, queries, keys = make(name)
-
-    def run(queries: Tensor, keys: Tensor, *_: Tensor) -> Tensor:  # the numbers learned are read where they stand
-        return attend_scored(part(queries, part.project(keys)), keys, padding(torch.tensor([3, 0])))[0]
-
-    inputs = (queries.requires_grad_(), keys.requires_grad_(), *part.parameters())
-    assert torch.autograd.gradcheck(run, inputs)
-    grads = torch.autograd.grad(run(*inputs).sum(), inputs[:2])
-    assert all(bool((grad[1] == 0).all()) for grad in grads) and bool((grads[1][0, :3] != 0).all())
-
-
-def test_a_mask_is_boolean_never_float() -> None:
+    for name in MASKS:
+        given_mask, allowed = MASKS[name]
+        scores, values = random(B, T, S) * 3, random(B, S, D, seed=1)
+        context, weights = attend_scored(scores, values, given_mask)
+        expected = expected_of(scores, values, allowed)
+        torch.testing.assert_close(context, expected[0], rtol=0, atol=1e-12)
+        torch.testing.assert_close(weights, expected[1], rtol=0, atol=1e-12)
+        assert bool((weights[~allowed] == 0).all()) and bool((context[~allowed.any(-1)] == 0).all())
+        torch.testing.assert_close(weights.sum(-1), allowed.any(-1).double(), rtol=0, atol=1e-12)
+        lowered = lower(allowed[:, None] if isinstance(given_mask, Tensor) else given_mask, T, S, scores.device)
+        assert torch.equal(attend_scored(scores, values, lowered)[1], weights)  # a mask made ready once for all steps
+    _, queries, keys = make("dot")
+    part = BilinearScore(D, D).double()
+    nn.init.eye_(part.key.weight)
+    dot = DotScore()
+    torch.testing.assert_close(part(queries, part.project(keys)), dot(queries, dot.project(keys)), rtol=0, atol=1e-12)
+    values = random(B, S, 3, seed=2)
+    scaled = DotScore(scale=D**-0.5)
+    context, weights = attend_scored(scaled(queries, scaled.project(keys)), values)
+    one_head = [x.unsqueeze(1) for x in (queries, keys, values)]
+    torch.testing.assert_close(context, attend(*one_head)[:, 0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(weights, attention_weights(*one_head[:2])[:, 0], rtol=0, atol=1e-12)
     with pytest.raises(TypeError, match=r"a mask must be boolean, True = may attend: got torch\.float64"):
         attend_scored(random(B, T, S), random(B, S, D), torch.zeros(B, 1, S, dtype=torch.float64))
 

@@ -201,8 +201,7 @@ def test_rows_in_slots_of_other_precisions_are_those_alone(precision: Any, toler
 
 def test_a_source_waits_a_few_steps_for_others_that_are_read_with_it() -> None:
     torch.manual_seed(1)
-    name = next(iter(ENCODER_DECODERS))
-    slots = Slots(FastStepFunction(build_network(ENCODER_DECODERS[name]).eval()))
+    slots = Slots(FastStepFunction(build_network(ENCODER_DECODERS[next(iter(ENCODER_DECODERS))]).eval()))
 
     def calls_until_read(count: int, part: int = 256) -> list[int]:
         """The number of the call in which each of some sources is read, from 0."""
@@ -215,7 +214,6 @@ def test_a_source_waits_a_few_steps_for_others_that_are_read_with_it() -> None:
 
     assert calls_until_read(1) == [0]  # nothing runs
     assert calls_until_read(1) == [0]  # half as many as the rows
-    assert calls_until_read(6) == [0] * 6
-    assert calls_until_read(3) == [PATIENCE] * 3
+    assert calls_until_read(6) == [0] * 6 and calls_until_read(3) == [PATIENCE] * 3
     assert calls_until_read(3, part=3) == [PATIENCE, PATIENCE + 1, PATIENCE + 2]  # what is left goes on at once
     assert calls_until_read(1) == [PATIENCE]

@@ -29,15 +29,18 @@ for part in walk_packages(atento_serve.__path__, "atento_serve."):  # with the b
 FIELDS = {"q": "Olá gato, não é?", "source": "pt", "target": "日本"}
 
 
-def test_letters_outside_ascii_as_curl_sends_them_and_percent_encoded() -> None:
+def test_letters_outside_ascii_and_fields_in_parts_are_those_that_were_sent() -> None:
     plain = "&".join(f"{name}={value}" for name, value in FIELDS.items()).encode()
     encoded = httpx.Request("POST", "http://localhost", data=FIELDS).content
     assert plain != encoded and _fields(_in_pairs(plain)) == _fields(_in_pairs(encoded)) == FIELDS
     with pytest.raises(ServiceError, match="must be UTF-8"):
         _in_pairs("q=Olá".encode("latin-1"))
-
-
-def test_a_form_with_a_long_head_is_refused_at_once() -> None:
+    sent = httpx.Request("POST", "http://localhost", files={name: (None, value) for name, value in FIELDS.items()})
+    body, kind = sent.read(), sent.headers["content-type"]
+    assert _parsed(body, "multipart/form-data", kind, Limits()) == FIELDS
+    for broken in (body[:-8], body.replace(b"\r\n\r\n", b"\r\n", 1), b"", body.replace("á".encode(), b"\xe1")):
+        with pytest.raises(ServiceError, match="well formed"):
+            _parsed(broken, "multipart/form-data", kind, Limits())
     part = b'--b\r\nContent-Disposition: form-data; name="q"\r\nContent-Disposition: form-data;'
     began = time.process_time()
     with pytest.raises(ServiceError, match="well formed"):
@@ -45,39 +48,24 @@ def test_a_form_with_a_long_head_is_refused_at_once() -> None:
     assert time.process_time() - began < 1.0  # an expression would try each of the spaces: hours
 
 
-def test_json_has_few_arrays_and_objects() -> None:
+def test_json_has_few_arrays_and_objects_nested_as_deep_as_the_limit_says() -> None:
     assert parse(b'{"q": "' + b"[{" * 100 + b'"}', 4, 10) == {"q": "[{" * 100}  # those of texts do not count
     with pytest.raises(ServiceError, match="at most 10 arrays and objects: got 11"):
         parse(b"[" + b"[]," * 9 + b"{}]", 4, 10)
     assert parse(b"[" + b"9" * 19 + b"]", 1) == [int("9" * 19)]
     with pytest.raises(ServiceError, match="at most 64 bits"):
         parse(b"[" + b"9" * 21 + b"]", 1)
-
-
-@pytest.mark.parametrize("inside", [b"", b"1", b'"a"', b"{}"])
-def test_json_may_be_nested_as_deep_as_the_limit_says(inside: bytes) -> None:
-    levels = 4 - (inside == b"{}")
-    deepest = b"[" * levels + inside + b"]" * levels
-    assert json.loads(deepest) == parse(deepest, 4) and parse(b'{"a": 1, "b": "c"}', 1) == {"a": 1, "b": "c"}
-    for deeper in (b"[" + deepest + b"]", b'{"a": ' + deepest + b"}"):
-        with pytest.raises(ServiceError, match="must not be nested more than 4 levels deep"):
-            parse(deeper, 4)
-
-
-def test_whole_numbers_and_a_byte_order_mark_are_those_of_json() -> None:
-    """A client of Lua or PHP writes 3.0; an editor of Windows begins a file with a mark. Both were refused."""
+    # A client of Lua or PHP writes 3.0; an editor of Windows begins a file with a mark. Both were refused
     value = parse(b'\xef\xbb\xbf{"n": 3.0, "big": 1e3, "cold": 0.0, "top_p": 0.5, "far": 1e300}', 1)
     assert value == {"n": 3, "big": 1000, "cold": 0, "top_p": 0.5, "far": 1e300}
     assert isinstance(value, dict) and [type(one) for one in value.values()] == [int, int, int, float, float]
-
-
-def test_fields_in_parts_are_those_that_were_sent() -> None:
-    sent = httpx.Request("POST", "http://localhost", files={name: (None, value) for name, value in FIELDS.items()})
-    body, kind = sent.read(), sent.headers["content-type"]
-    assert _parsed(body, "multipart/form-data", kind, Limits()) == FIELDS
-    for broken in (body[:-8], body.replace(b"\r\n\r\n", b"\r\n", 1), b"", body.replace("á".encode(), b"\xe1")):
-        with pytest.raises(ServiceError, match="well formed"):
-            _parsed(broken, "multipart/form-data", kind, Limits())
+    for inside in (b"", b"1", b'"a"', b"{}"):
+        levels = 4 - (inside == b"{}")
+        deepest = b"[" * levels + inside + b"]" * levels
+        assert json.loads(deepest) == parse(deepest, 4) and parse(b'{"a": 1, "b": "c"}', 1) == {"a": 1, "b": "c"}
+        for deeper in (b"[" + deepest + b"]", b'{"a": ' + deepest + b"}"):
+            with pytest.raises(ServiceError, match="must not be nested more than 4 levels deep"):
+                parse(deeper, 4)
 
 
 def kinds(of: type[Fields] = Fields) -> list[type[Fields]]:
@@ -98,9 +86,7 @@ def test_a_body_with_many_mistakes_is_refused_for_the_first(kind: type[Fields]) 
                 assert error.error_count() < 50  # a union says one for each of its types; else 100,000
 
 
-def test_a_fault_in_work_on_texts_is_logged_without_the_text(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_in_work_on_texts_is_logged_without_the_text(monkeypatch, capsys) -> None:
     def fails(given: Any, content: bytes) -> Any:
         raise ValueError("a secret text")
         yield

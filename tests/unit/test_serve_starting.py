@@ -14,12 +14,11 @@ from atento_serve import server
 from atento_serve.engine.engine import Engine
 from atento_serve.settings import Limits
 from atento_serve.start import ServerSettings, listening_socket
+from failing import fails
 
 
 @pytest.mark.parametrize("ends", [None, OSError("no more files")])
-def test_a_server_that_ends_before_it_answers(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ends: OSError | None
-) -> None:
+def test_a_server_that_ends_before_it_answers(monkeypatch, tmp_path, ends) -> None:
     """It leaves no socket of its administration behind."""
     admin = tmp_path / "admin.sock"
 
@@ -38,8 +37,7 @@ def test_a_server_that_ends_before_it_answers(
             await asyncio.wait_for(answering, 10)
 
     kind, said = (AtentoError, "before it could answer") if ends is None else (OSError, "no more")
-    with pytest.raises(kind, match=said):
-        asyncio.run(start())
+    fails(kind, said, asyncio.run, start())
     assert not admin.exists()
 
 
@@ -47,8 +45,7 @@ def test_the_admin_socket_of_a_running_service_is_not_taken(tmp_path: Path) -> N
     path = tmp_path / "admin.sock"
     with server._unix_socket(path) as running:
         running.listen()
-        with pytest.raises(UsageError, match=r"--admin-socket .*admin.sock: another service answers there"):
-            server._unix_socket(path)
+        fails(UsageError, r"--admin-socket .*admin.sock: another service answers there", server._unix_socket, path)
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
     server._unix_socket(path).close()  # of a service that was killed

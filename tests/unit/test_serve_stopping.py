@@ -59,8 +59,5 @@ def test_v7_late_work_is_refused_at_its_head_and_probes_are_answered() -> None:
     refused = asked("POST", "/quick", stopping=True)
     assert is_refusal(refused) and (b"connection", b"close") in refused[0]["headers"]
     assert asked("GET", "/quick", stopping=True) == asked("POST", "/quick", stopping=False) == []  # the route was asked
-
-
-def test_v7_a_request_that_is_cut_after_the_drain_hears_why() -> None:
     assert is_refusal(asked("POST", "/slow", stopping=False, cut=True))
     assert len(asked("POST", "/begun", stopping=False, cut=True)) == 1  # nothing fits behind what was sent

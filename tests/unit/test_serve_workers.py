@@ -22,7 +22,7 @@ class Worker:
         self.jobs.append(message["job"]["id"])
 
 
-def test_a_job_goes_to_the_worker_with_the_fewest_texts() -> None:
+def test_a_job_goes_to_the_worker_with_the_fewest_texts_which_reports_each_batch_and_token_once() -> None:
     async def sent() -> list[list[str]]:
         served = ServedModel(ModelSettings("m", "nowhere"), Limits())
         workers: list[Any] = [Worker(), Worker()]
@@ -36,9 +36,6 @@ def test_a_job_goes_to_the_worker_with_the_fewest_texts() -> None:
         return [worker.jobs for worker in workers]
 
     assert asyncio.run(sent()) == [["0", "5"], ["1", "2", "3", "4"]]
-
-
-def test_a_worker_reports_each_batch_and_token_once() -> None:
     outbox = Outbox(io.BytesIO())
     for size in (4, 4, 1):
         outbox.count_batch(size)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import yaml
 from torch import Tensor
 
 from atento.base.errors import RecipeError, UsageError
@@ -15,7 +16,7 @@ from atento.config.reading.loading import dump_recipe, load_recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.data.batches.batch import Batches, MemoryStore, Part, Ragged
+from atento.data.batches.batch import MemoryStore, Part, Ragged
 from atento.data.batches.mixture import Mixture, Shares
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.labels import Labels
@@ -23,6 +24,7 @@ from atento.data.objectives.tags import Tags
 from atento.metrics.metric_table import quality
 from atento.networks import Encoder, build_network, with_head
 from atento.training.step import Updater
+from failing import fails
 
 HEADS = (
     HeadConfig("classification", ("x", "y"), name="few", dropout=0.0),
@@ -92,7 +94,7 @@ def gradients_of(encoder: Encoder, parts: list[Part]) -> dict[str, Tensor]:
     return found
 
 
-def test_the_gradients_of_several_heads_are_the_sum_of_each() -> None:
+def test_the_gradients_of_several_heads_are_the_sum_of_each_which_an_update_leaves_to_the_others() -> None:
     parts = [part for head in HEADS for part in batches_of(head).parts(0)]
     assert {head for part in parts for head in part.batch.labels} == {head.name for head in HEADS}
     ours, theirs = gradients_of(network(), parts), by_hand(network(), parts)
@@ -104,9 +106,6 @@ def test_the_gradients_of_several_heads_are_the_sum_of_each() -> None:
         every = [of[name] for of in alone if name in of]
         assert len(every) == (1 if name.startswith("heads.") else len(HEADS))
         torch.testing.assert_close(gradient, torch.stack(every).sum(dim=0), rtol=1e-9, atol=1e-12, msg=name)
-
-
-def test_an_update_of_one_task_leaves_the_heads_of_the_others_as_they_are() -> None:
     encoder, batches = network(), mixed()
     updater, seen = Updater(encoder, TRAINING, "float32"), set[str]()
     for step in range(1, 25):  # momentum and decay would move a head without a gradient
@@ -120,14 +119,10 @@ def test_an_update_of_one_task_leaves_the_heads_of_the_others_as_they_are() -> N
     assert seen == {head.name for head in HEADS}
 
 
-def heads_of(batches: Batches, updates: int) -> list[str]:
-    return [next(iter(part.batch.labels)) for update in range(updates) for part in islice(batches.parts(update), 1)]
-
-
 @pytest.mark.parametrize("shares", [(1.0, 1.0, 1.0), (6.0, 3.0, 1.0)])
 def test_shares_are_of_updates_and_each_task_reads_its_own_in_order(shares: tuple[float, ...]) -> None:
     batches, alone = mixed(shares), {head.name: batches_of(head) for head in HEADS}
-    heads = heads_of(batches, 1500)
+    heads = [next(iter(part.batch.labels)) for n in range(1500) for part in islice(batches.parts(n), 1)]
     for head, share in zip(HEADS, shares):
         assert heads.count(head.name) / len(heads) == pytest.approx(share / sum(shares), abs=0.04)
     assert [share for share, _ in batches.expected(1500)] == pytest.approx([share / sum(shares) for share in shares])
@@ -143,8 +138,7 @@ def test_shares_are_of_updates_and_each_task_reads_its_own_in_order(shares: tupl
     for update in (59, 4097, 3):
         for one, other in zip(batches.parts(update), fresh.parts(update), strict=True):
             assert torch.equal(one.batch.inputs["ids"], other.batch.inputs["ids"])
-    assert batches.updates_per_epoch == sum(own.updates_per_epoch for own in alone.values())
-    assert len(batches) == 120
+    assert batches.updates_per_epoch == sum(own.updates_per_epoch for own in alone.values()) and len(batches) == 120
 
 
 def test_a_view_of_a_head_shares_the_weights_and_has_the_name_of_its_kind() -> None:
@@ -171,14 +165,14 @@ def tasks(**changes: Any) -> dict[str, Any]:
     return {"tasks": [first, second], "data": {"max_len": 64, "skip_bad": True}, "init": "m"} | changes
 
 
-def test_a_recipe_of_several_tasks_reads_back_equal_and_is_a_recipe_for_each() -> None:
+def test_a_recipe_of_several_tasks_reads_back_equal_is_one_for_each_and_what_it_cannot_be() -> None:
     loaded = load_recipe(tasks(), {"tasks.1.share": 3, "training.label_smoothing": 0.1}, environment={})
     recipe = loaded.recipe
     assert [own.data.max_len for own in recipe.tasks] == [64, 16] and all(own.data.skip_bad for own in recipe.tasks)
     assert [own.batch_tokens for own in recipe.tasks] == [32, 32] and recipe.tasks[1].metrics == ("pearson", "spearman")
     written = dump_recipe(recipe)
     assert "\ntask:" not in written and "\ndata:" not in written and "\nmetrics:" not in written
-    assert load_recipe(yaml_of(written), environment={}).recipe == recipe
+    assert load_recipe(yaml.safe_load(written), environment={}).recipe == recipe
     assert recipe.deciding == ("mean", "accuracy[a]", "nll") and recipe.head == ""  # b is not validated
     first, second = (part.recipe for part in loaded.by_task())
     assert (first.task, second.task) == ("classification", "regression") and second.head == "b"
@@ -188,13 +182,10 @@ def test_a_recipe_of_several_tasks_reads_back_equal_and_is_a_recipe_for_each() -
     assert quality({"mean": 0.5, "accuracy[a]": 0.25, "nll": 2.0}, recipe.deciding) == (0.5, 0.25, -2.0)
     sized = load_recipe(tasks(), {"training.batch_tokens": 8, "tasks.1.batch_tokens": 4}, environment={}).recipe
     assert [part.batch_tokens for part in sized.tasks] == [8, 4]
-
-
-def yaml_of(text: str) -> dict[str, Any]:
-    import yaml
-
-    read: dict[str, Any] = yaml.safe_load(text)
-    return read
+    for changes, message in sentences():
+        fails(RecipeError, message, load_recipe, tasks(**changes), environment={})
+    warnings = load_recipe(tasks(), {"network.d_model": 8, "training.early_stop": 2}, environment={}).warnings
+    assert [one.partition(": ")[2].partition(" ")[0] for one in warnings] == ["network.d_model"]  # one has data.valid
 
 
 def sentences() -> Iterator[tuple[dict[str, Any], str]]:
@@ -207,19 +198,6 @@ def sentences() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"tasks": [first, second | {"task": "ranking"}]}, r"got 'ranking'"
     yield {"data": {"folds": 3, "fold": 1}}, r"data.folds is not for several tasks \(task 'a'\)"
     yield {"init": {"model": "m", "train": "head", "cache": "c"}}, r"init.cache is not for several tasks"
-    yield (
-        {"tasks": [first, second | {"data": {"train": {"memory": "x"}}}]},
-        r"data.train.0.memory is not for several tasks \(task 'b'\)",
-    )
+    memory = second | {"data": {"train": {"memory": "x"}}}
+    yield {"tasks": [first, memory]}, r"data.train.0.memory is not for several tasks \(task 'b'\)"
     yield {"tasks": [first, second | {"metrics": ["accuracy"]}]}, r"unknown metric 'accuracy'.* \(task 'b'\)"
-
-
-@pytest.mark.parametrize(("changes", "message"), list(sentences()))
-def test_what_one_of_several_tasks_cannot_be(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        load_recipe(tasks(**changes), environment={})
-
-
-def test_what_has_no_effect_is_said_once() -> None:
-    warnings = load_recipe(tasks(), {"network.d_model": 8, "training.early_stop": 2}, environment={}).warnings
-    assert [one.partition(": ")[2].partition(" ")[0] for one in warnings] == ["network.d_model"]  # one has data.valid

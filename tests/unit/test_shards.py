@@ -22,7 +22,6 @@ from failing import fails
 
 WEIGHTS = {"table": torch.arange(15.0).view(5, 3), "bias": torch.arange(2.0), "one": torch.ones(1, 4)}
 COUNTERS = {"table.step": torch.tensor(7.0)}
-CONFIG = {"network": {}}
 
 
 class Threads:
@@ -70,17 +69,11 @@ def save(folder: Path, step: int, size: int = 2, **changes: Tensor) -> list[Base
     def work(rank: int) -> None:
         moments = {f"{name}.exp_avg": value / 2 for name, value in weights.items()}
         try:
-            save_shards(
-                folder,
-                step,
-                config=CONFIG,
-                weights=rows(weights, rank, size),
-                optimizer=rows(moments, rank, size) | (COUNTERS if rank == 0 else {}),
-                state={"score": float(step)},
-                extra={"tokenizer.json": b"{}"},
-                run_id="run",
-                writers=Writers(rank == 0, rank, size, threads.all_do(rank)),
-            )
+            parts = {"weights": rows(weights, rank, size), "extra": {"tokenizer.json": b"{}"}}
+            parts["optimizer"] = rows(moments, rank, size) | (COUNTERS if rank == 0 else {})
+            place = Writers(rank == 0, rank, size, threads.all_do(rank))
+            about: Any = {"config": {"network": {}}, "state": {"score": float(step)}, "run_id": "run"}
+            save_shards(folder, step, **about, **parts, writers=place)
         except BaseException as error:
             ends[rank] = error  # type: ignore[call-overload]
 
@@ -119,19 +112,25 @@ def test_a_flipped_bit_in_any_shard_is_noticed(tmp_path: Path, file: str) -> Non
     assert newest(tmp_path) == tmp_path / "step-00000001"
 
 
-def test_a_shard_of_another_checkpoint_or_number_of_shards_is_noticed(tmp_path: Path) -> None:
+def test_a_shard_of_another_checkpoint_is_noticed_and_those_of_shards_are_averaged(tmp_path: Path) -> None:
     assert save(tmp_path / "a", 1) == [None, None] and save(tmp_path / "b", 1, bias=-torch.ones(2)) == [None, None]
     name = "step-00000001/model-00002-of-00002.safetensors"
     (tmp_path / "a" / name).write_bytes((tmp_path / "b" / name).read_bytes())
     fails(CheckpointError, "was altered", load_checkpoint, tmp_path / "a" / "step-00000001")
     (tmp_path / "b" / name).unlink()
     fails(CheckpointError, r"00002-of-00002\.safetensors is", load_checkpoint, tmp_path / "b" / "step-00000001")
+    for step in (1, 2):
+        assert save(tmp_path / "checkpoints", step, bias=torch.full((2,), float(step))) == [None, None]
+    averaged = average_run(tmp_path, 2)
+    weights = load_checkpoint(averaged.path).weights
+    assert torch.equal(weights["bias"], torch.full((2,), 1.5)) and torch.equal(weights["table"], WEIGHTS["table"])
+    assert {path.name for path in averaged.path.iterdir()} == {
+        *("MANIFEST.json", "config.json", "state.json", "model.safetensors", "optimizer.safetensors", "tokenizer.json")
+    }
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_full_disk_on_one_process_fails_on_all_and_leaves_the_last_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
-) -> None:
+def test_a_full_disk_on_one_process_fails_on_all_and_leaves_the_last_checkpoint(tmp_path, monkeypatch, rank) -> None:
     assert save(tmp_path, 1) == [None, None]
     full = f"model-{rank + 1:05d}-of-00002.safetensors"
 
@@ -186,17 +185,5 @@ def test_a_folder_that_is_not_shared_is_refused(tmp_path: Path, monkeypatch: pyt
         return written(temporary, files)
 
     monkeypatch.setattr(module, "_write", write)
-    ends = save(tmp_path / "run", 1)
-    assert all("must be on a disk that all machines share" in str(end) for end in ends)
+    assert all("must be on a disk that all machines share" in str(end) for end in save(tmp_path / "run", 1))
     assert list((tmp_path / "run").iterdir()) == []
-
-
-def test_checkpoints_of_shards_are_averaged(tmp_path: Path) -> None:
-    for step in (1, 2):
-        assert save(tmp_path / "checkpoints", step, bias=torch.full((2,), float(step))) == [None, None]
-    averaged = average_run(tmp_path, 2)
-    weights = load_checkpoint(averaged.path).weights
-    assert torch.equal(weights["bias"], torch.full((2,), 1.5)) and torch.equal(weights["table"], WEIGHTS["table"])
-    assert {path.name for path in averaged.path.iterdir()} == {
-        *("MANIFEST.json", "config.json", "state.json", "model.safetensors", "optimizer.safetensors", "tokenizer.json")
-    }

@@ -28,6 +28,7 @@ from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_world import write
+from failing import fails
 
 THREADS, ROUNDS = 8, 1
 PAIRS = write("train", 60)
@@ -127,25 +128,29 @@ def uses(model: Model, text: str) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder"])
-def test_a_shared_model_shows_nobody_another_threads_text(tokenizer: Tokenizer, architecture: str) -> None:
-    alone = model_of(tokenizer, architecture)
-    expected = [uses(alone, text) for text in TEXTS]
-    assert len({str(one) for one in expected}) == THREADS
-    shared = model_of(tokenizer, architecture)  # its step function is made while all threads ask for it
+def test_a_shared_model_shows_nobody_another_threads_text_and_has_one_step_function(tokenizer: Tokenizer) -> None:
+    for architecture in ("encoder-decoder", "decoder"):
+        alone = model_of(tokenizer, architecture)
+        expected = [uses(alone, text) for text in TEXTS]
+        assert len({str(one) for one in expected}) == THREADS
+        shared = model_of(tokenizer, architecture)  # its step function is made while all threads ask for it
 
-    def work(number: int) -> list[Any]:
-        return [uses(shared, TEXTS[number]) for _ in range(ROUNDS)]
+        def work(number: int, shared: Any = shared) -> list[Any]:
+            return [uses(shared, TEXTS[number]) for _ in range(ROUNDS)]
 
-    for found, one in zip(in_threads(work), expected):
-        same(found, [one] * ROUNDS)
-
-
-def test_threads_get_the_same_step_function_of_a_model(tokenizer: Tokenizer) -> None:
+        for found, one in zip(in_threads(work), expected):
+            same(found, [one] * ROUNDS)
     for _ in range(3):
         model = model_of(tokenizer, "decoder")
         made = in_threads(lambda _: model.step_function())  # noqa: B023
         assert len({id(one) for one in made}) == 1
+    model, ids = model_of(tokenizer, "decoder"), torch.tensor([[5, 6, 7]])
+    network: Any = model.network
+    each = [network, model, PlainStepFunction(network), model.step_function()]
+    written = [generate(one, ids, Greedy(), max_new_tokens=5)[0][0].ids for one in each]
+    assert written == [written[0]] * 4
+    with pytest.raises(TypeError, match="`network` must be a network, or have `begin` and `step`: got Encoder"):
+        generate(build_network(replace(SMALL, architecture="encoder")), ids, Greedy(), max_new_tokens=5)  # type: ignore[arg-type]
 
 
 def check_shared(network: Any, shared: Any, device: str) -> None:
@@ -157,8 +162,7 @@ def check_shared(network: Any, shared: Any, device: str) -> None:
         for strategy in (Greedy(), Beam(3, n_best=2), Sample(n=2)):
             more: dict[str, Any] = {"max_new_tokens": 4, "seed": number}
             found.append(observed(network, lambda: generate(shared, ids, strategy, **more)))  # noqa: B023
-        streamed = observed(network, lambda: list(stream(shared, ids, Greedy(), max_new_tokens=4)))
-        return [*found, streamed]
+        return [*found, observed(network, lambda: list(stream(shared, ids, Greedy(), max_new_tokens=4)))]
 
     expected = [work(number) for number in range(THREADS)]
     if network.config.architecture != "recurrent-lm":  # which has no attention
@@ -195,7 +199,7 @@ def test_threads_share_captured_steps(architecture: str) -> None:
     check_shared(network, step_function(network, kind="graphs"), "cuda")
 
 
-def test_one_door_to_step_functions() -> None:
+def test_one_door_to_step_functions_says_why_it_stays_shut() -> None:
     networks = {name: build_network(config) for name, config in FAMILIES.items()}
     assert isinstance(step_function(networks["decoder"]), FastStepFunction)
     assert isinstance(step_function(networks["decoder"], kind="plain"), PlainStepFunction)
@@ -210,19 +214,6 @@ def test_one_door_to_step_functions() -> None:
     assert step_function(networks["decoder"], device="cpu").network is networks["decoder"]
     half = build_network(FAMILIES["decoder"]).to(torch.bfloat16)
     assert isinstance(made := step_function(half), FastStepFunction) and made.precision == "bfloat16"
-
-
-def test_generate_takes_a_network_a_model_and_a_step_function(tokenizer: Tokenizer) -> None:
-    model, ids = model_of(tokenizer, "decoder"), torch.tensor([[5, 6, 7]])
-    network: Any = model.network
-    each = [network, model, PlainStepFunction(network), model.step_function()]
-    written = [generate(one, ids, Greedy(), max_new_tokens=5)[0][0].ids for one in each]
-    assert written == [written[0]] * 4
-    with pytest.raises(TypeError, match="`network` must be a network, or have `begin` and `step`: got Encoder"):
-        generate(build_network(replace(SMALL, architecture="encoder")), ids, Greedy(), max_new_tokens=5)  # type: ignore[arg-type]
-
-
-def test_the_door_says_why_it_stays_shut() -> None:
     recurrent, decoder = build_network(FAMILIES["recurrent-lm"]), build_network(FAMILIES["decoder"])
     options: dict[str, Any]
     for network, options, said in (
@@ -231,7 +222,5 @@ def test_the_door_says_why_it_stays_shut() -> None:
         (decoder, {"kind": "plain", "precision": "bfloat16"}, "type of the weights, float32: got bfloat16"),
         (build_network(replace(SMALL, architecture="encoder")), {}, "networks of type Encoder write nothing"),
     ):
-        with pytest.raises(CapabilityError, match=said):
-            step_function(network, **options)
-    with pytest.raises(ValueError, match="`kind` must be auto, plain, fast or graphs: got 'quick'"):
-        step_function(decoder, kind="quick")  # type: ignore[arg-type]
+        fails(CapabilityError, said, step_function, network, **options)
+    fails(ValueError, "`kind` must be auto, plain, fast or graphs: got 'quick'", step_function, decoder, kind="quick")

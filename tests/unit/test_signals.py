@@ -64,7 +64,7 @@ def test_the_handlers_come_back_whatever_happens() -> None:
     assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
 
 
-def test_an_ignored_signal_is_ignored_again_afterwards() -> None:
+def test_an_ignored_signal_is_ignored_again_afterwards_and_another_thread_watches_nothing() -> None:
     def work() -> None:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         with StopRequest() as stop:
@@ -73,9 +73,6 @@ def test_an_ignored_signal_is_ignored_again_afterwards() -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
 
     assert in_child(work) == 0
-
-
-def test_outside_the_main_thread_it_watches_nothing() -> None:
     before, seen = [signal.getsignal(number) for number in STOP_SIGNALS], []
 
     def work() -> None:

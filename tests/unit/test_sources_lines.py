@@ -14,31 +14,32 @@ from hypothesis import strategies as st
 from atento.base.errors import DataError
 from atento.data.files import source_lines
 from atento.data.files.source_lines import LINE_LIMIT, iter_lines, read_lines, recoded, scan, scan_many
+from failing import fails
 
 
 def lines(raw: bytes, bad: list[str] | None = None) -> list[str]:
     return list(iter_lines(io.BytesIO(raw), "in.txt", bad=bad))
 
 
-@pytest.mark.parametrize(
-    ("raw", "expected"),
-    [
-        (b"", []),
-        (b"\xef\xbb\xbf", []),
-        (b"\n", [""]),
-        (b"a", ["a"]),
-        (b"a\n", ["a"]),
-        (b"a\n\n", ["a", ""]),
-        (b"\na", ["", "a"]),
+def test_lines_bad_ones_and_the_limit() -> None:
+    for raw, expected in (
+        *((b"", []), (b"\xef\xbb\xbf", []), (b"\n", [""]), (b"a", ["a"]), (b"a\n", ["a"])),
+        *((b"a\n\n", ["a", ""]), (b"\na", ["", "a"])),
         (b"a\r\nb\rc\r\r\n", ["a", "b\rc\r"]),
         (b"a\r", ["a"]),
         (b"\xef\xbb\xbfa\n\xef\xbb\xbfb", ["a", "\ufeffb"]),
         (b"\xef\xbb\xbf\n", [""]),
         ("ação\u2028x\n".encode(), ["ação\u2028x"]),
-    ],
-)
-def test_lines(raw: bytes, expected: list[str]) -> None:
-    assert lines(raw) == expected
+    ):
+        assert lines(raw) == expected
+    bad: list[str] = []
+    assert lines(b"a\nb\xe7\n\nc\n", bad) == ["a", "", "", "c"]
+    assert len(bad) == 1 and bad[0].startswith("in.txt:2: not UTF-8")
+    whole = b"x" * LINE_LIMIT
+    bad: list[str] = []
+    found = lines(whole + b"\r\n" + whole + b"y\n" + whole * 2 + b"\nz\n" + whole * 2, bad)
+    assert [len(line) for line in found] == [LINE_LIMIT, 0, 0, 1, 0]
+    assert bad == [f"in.txt:{number}: the line is longer than 16 MiB" for number in (2, 3, 5)]
 
 
 PIECES = st.sampled_from([b"a", b"\n", b"\r\n", b"\0", b"\xc3\xa9", b"\xff", b"bcd " * 5, b"\xef\xbb\xbf"])
@@ -84,9 +85,9 @@ def test_line_count_equals_the_byte_reference(raw: bytes) -> None:
         assert good is not isinstance(line, DataError)
 
 
-@pytest.mark.parametrize(
-    ("raw", "said"),
-    [
+def test_wrong_encodings_and_workbooks_are_named() -> None:
+    """Interfaces E0202: byte offset, likely encoding, how to convert."""
+    for raw, said in (
         ("olá\n".encode("utf-16"), "in.txt:1: not UTF-8: the file begins with the byte order mark of UTF-16LE"),
         ("olá\n".encode("utf-32"), "the byte order mark of UTF-32LE"),
         (b"\xfe\xff" + "olá\n".encode("utf-16-be"), "the byte order mark of UTF-16BE"),
@@ -101,41 +102,16 @@ def test_line_count_equals_the_byte_reference(raw: bytes) -> None:
         (b"ab\0cdefgh\n", "in.txt:1: a NUL character at byte 2 of the file"),
         (b"PK\x03\x04\x14\0\x06\0\x08\0!\0", "in.txt: is a zip archive; name a workbook .xlsx"),
         (gzip.compress(b"a\n", mtime=0), "in.txt: is gzip-compressed; name it .gz, or unpack it first"),
-    ],
-)
-def test_wrong_encodings_are_named(raw: bytes, said: str) -> None:
-    """Interfaces E0202: byte offset, likely encoding, how to convert."""
-    with pytest.raises(DataError) as error:
-        lines(raw)
-    assert said in str(error.value)
-
-
-def test_a_workbook_where_lines_are_read_is_not_to_be_named_as_it_is() -> None:
+    ):
+        with pytest.raises(DataError) as error:
+            lines(raw)
+        assert said in str(error.value)
     with pytest.raises(DataError, match=r"^a[.]xlsx: is a workbook, and lines of text are read here"):
         list(iter_lines(io.BytesIO(b"PK\x03\x04\x14\0\x06\0\x08\0!\0"), "a.xlsx"))
-
-
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_the_line_of_an_error_in_utf_16_is_counted_behind_its_mark_too(encoding: str) -> None:
-    """The mark stands in the first part that is decoded, the error in the second."""
-    lines_before = ("\ufeff" + "a cat\r\n" * 9_000).encode(encoding)
-    broken = lines_before + "\ud800a".encode(encoding, "surrogatepass")
-    with pytest.raises(DataError, match=r"^in\.txt:9001: is not utf-16"):
-        recoded(io.BytesIO(broken), "in.txt", "utf-16").read()
-
-
-def test_a_bad_line_becomes_an_empty_one_where_asked() -> None:
-    bad: list[str] = []
-    assert lines(b"a\nb\xe7\n\nc\n", bad) == ["a", "", "", "c"]
-    assert len(bad) == 1 and bad[0].startswith("in.txt:2: not UTF-8")
-
-
-def test_line_limit_is_exact_and_reading_goes_on_after_it() -> None:
-    whole = b"x" * LINE_LIMIT
-    bad: list[str] = []
-    found = lines(whole + b"\r\n" + whole + b"y\n" + whole * 2 + b"\nz\n" + whole * 2, bad)
-    assert [len(line) for line in found] == [LINE_LIMIT, 0, 0, 1, 0]
-    assert bad == [f"in.txt:{number}: the line is longer than 16 MiB" for number in (2, 3, 5)]
+    # The mark stands in the first part that is decoded, the error in the second
+    for encoding in ("utf-16-le", "utf-16-be"):
+        broken = ("\ufeff" + "a cat\r\n" * 9_000).encode(encoding) + "\ud800a".encode(encoding, "surrogatepass")
+        fails(DataError, r"^in\.txt:9001: is not utf-16", recoded(io.BytesIO(broken), "in.txt", "utf-16").read)
 
 
 def test_a_line_of_64_mib_takes_no_more_than_three_limits_of_memory(tmp_path: Path) -> None:
@@ -146,13 +122,12 @@ def test_a_line_of_64_mib_takes_no_more_than_three_limits_of_memory(tmp_path: Pa
         "before = peak(); bad = []; found = read_lines(sys.argv[1], bad=bad); print(found, len(bad), peak() - before)"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "big.txt")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found, used = done.stdout.rsplit(" ", 1)
+    found, used = subprocess.run(command, capture_output=True, text=True, check=True).stdout.rsplit(" ", 1)
     assert found == "['', 'end'] 1"
     assert int(used) <= 3 * LINE_LIMIT
 
 
-def test_lines_are_handed_on_as_they_arrive() -> None:
+def test_lines_are_handed_on_as_they_arrive_also_of_a_growing_file(tmp_path: Path) -> None:
     read, write = os.pipe()
     with os.fdopen(read, "rb") as stream:
         found = iter_lines(stream, "pipe")
@@ -162,9 +137,6 @@ def test_lines_are_handed_on_as_they_arrive() -> None:
         assert next(found) == "half second"
         os.close(write)
         assert list(found) == []
-
-
-def test_a_growing_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     path.write_bytes(b"one\n")
     with path.open("rb") as stream, path.open("ab") as other:
@@ -192,14 +164,16 @@ def test_what_is_no_file(tmp_path: Path, make: object, said: str) -> None:
 
 
 def test_odd_paths_are_refused_in_words(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
-        read_lines("a\0b")
+    fails(DataError, "cannot be read", read_lines, "a\0b")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(DataError, match="cannot be read"):
-        read_lines(tmp_path / "loop")
+    fails(DataError, "cannot be read", read_lines, tmp_path / "loop")
     (tmp_path / "file").write_text("x", encoding="utf-8")
-    with pytest.raises(DataError, match="cannot be read: Not a directory"):
-        read_lines(tmp_path / "file" / "below")
+    fails(DataError, "cannot be read: Not a directory", read_lines, tmp_path / "file" / "below")
+    code = "import json; from atento.data.files.source_lines import read_lines; print(json.dumps(read_lines('-')))"
+    done = subprocess.run([sys.executable, "-c", code], input=b"a\n\nol\xc3\xa1", capture_output=True, check=True)
+    assert done.stdout == b'["a", "", "ol\\u00e1"]\n'
+    done = subprocess.run([sys.executable, "-c", code], input=b"a\n\xe7\n", capture_output=True, check=False)
+    assert b"standard input:2: not UTF-8: byte 0xe7 at byte 2" in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -207,8 +181,7 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
     path = tmp_path / "in.txt"
     path.write_text("x", encoding="utf-8")
     path.chmod(0)
-    with pytest.raises(DataError, match="cannot be read: Permission denied"):
-        read_lines(path)
+    fails(DataError, "cannot be read: Permission denied", read_lines, path)
 
 
 WHOLE = gzip.compress(b"".join(b"line %d\n" % number for number in range(2000)), mtime=0)
@@ -233,11 +206,3 @@ def test_gzip_is_checked_to_its_end(tmp_path: Path, raw: bytes, said: str) -> No
     assert said in str(error.value) and "a.txt.gz" in str(error.value)
     (tmp_path / "a.txt.gz").write_bytes(WHOLE)
     assert len(read_lines(tmp_path / "a.txt.gz")) == 2000
-
-
-def test_standard_input(tmp_path: Path) -> None:
-    code = "import json; from atento.data.files.source_lines import read_lines; print(json.dumps(read_lines('-')))"
-    done = subprocess.run([sys.executable, "-c", code], input=b"a\n\nol\xc3\xa1", capture_output=True, check=True)
-    assert done.stdout == b'["a", "", "ol\\u00e1"]\n'
-    done = subprocess.run([sys.executable, "-c", code], input=b"a\n\xe7\n", capture_output=True, check=False)
-    assert b"standard input:2: not UTF-8: byte 0xe7 at byte 2" in done.stderr

@@ -14,11 +14,11 @@ from atento.attention.masks import Mask, bidirectional, blocks, causal, document
 from atento.attention.relative import ALiBi
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.attention.sparse import SparseAttention, kept_links
+from failing import fails
 from tensors import Largest
 from tensors import normal as draw
 
 B, H, K = 2, 3, 4
-INF = float("inf")
 
 
 def qkv(t: int, s: int, seed: int = 0) -> list[Tensor]:
@@ -49,7 +49,7 @@ MASKS["nothing for a row"] = padding(torch.tensor([0, 5]))
 def hidden(mask: Mask, length: int = 9) -> tuple[Tensor, Tensor]:
     """Scores with -inf where the mask hides, and what it allows, (B,H,L,L)."""
     allowed = mask.dense(length).expand(B, H, length, length)
-    return draw(B, H, length, length).masked_fill(~allowed, -INF).requires_grad_(), allowed
+    return draw(B, H, length, length).masked_fill(~allowed, -float("inf")).requires_grad_(), allowed
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -69,7 +69,7 @@ def test_a17_dense_limits_equal_the_equation(name: str, mask: str) -> None:
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("name", SPARSE)
-def test_a17_rows_sum_to_1_hidden_keys_get_0_and_gradients_are_finite(name: str, mask: str) -> None:
+def test_a17_a19_rows_sum_to_1_hidden_keys_get_0_and_kernels_agree_with_gradients(name: str, mask: str) -> None:
     """A row that sees nothing, by its mask or as its span leaves nothing of it, gives 0."""
     scores, allowed = hidden(MASKS[mask])
     weights = SPARSE[name].weigh(scores, QueryKeyPositions.arange(9, 9))
@@ -86,22 +86,7 @@ def test_a17_rows_sum_to_1_hidden_keys_get_0_and_gradients_are_finite(name: str,
     assert bool((scores.grad[~allowed] == 0).all())
     for parameter in SPARSE[name].parameters():
         assert parameter.grad is not None and bool(parameter.grad.isfinite().all())
-
-
-def test_a17_gradients_of_all_three_together() -> None:
-    """Scores, α and spans, where no score is near the k-th: finite differences."""
-    layer = SPARSE["all three"]
-
-    def weights(scores: Tensor, *_: Tensor) -> Tensor:  # what is learned is read where it stands
-        return layer.weigh(scores, QueryKeyPositions.arange(5, 5))
-
-    assert torch.autograd.gradcheck(weights, (draw(1, H, 5, 5).requires_grad_(), *layer.parameters()))
-
-
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("name", SPARSE)
-def test_a17_a19_kernels_agree_on_sparse_weights(name: str, mask: str) -> None:
-    """Strip by strip as all at once, 1e-10: outputs, and gradients of q, k, v, of α and spans, and of nothing NaN."""
+    # Strip by strip as all at once, 1e-10: outputs, and gradients of q, k, v, of α and spans, and of nothing NaN
     q, k, v = qkv(9, 9)
     layer = SPARSE[name]
     relative = RelativeTerms((ALiBi(H).double(),), QueryKeyPositions.arange(9, 9), layer)
@@ -115,7 +100,7 @@ def test_a17_a19_kernels_agree_on_sparse_weights(name: str, mask: str) -> None:
         assert bool(one.isfinite().all())
 
 
-def test_a17_a19_the_mask_of_spans_changes_nothing_but_what_is_computed() -> None:
+def test_a17_a19_m4_the_mask_of_spans_changes_nothing_but_what_is_computed_and_the_cost_is_their_mean() -> None:
     """Joined to the call's own mask, kernels leave out what no head sees: same outputs and gradients, 1e-10."""
     layer = SparseAttention(span=span(8, 1.5, 2))
     assert layer.span is not None
@@ -129,10 +114,7 @@ def test_a17_a19_the_mask_of_spans_changes_nothing_but_what_is_computed() -> Non
         results.append([out, *torch.autograd.grad((out * g).sum(), [q, k, v, layer.span.behind_logit])])
     for one, *others in zip(*results):
         torch.testing.assert_close(others, [one, one], rtol=0, atol=1e-10)
-
-
-def test_m4_the_cost_is_the_mean_span() -> None:
-    """(3 + 1) positions behind and ahead in one head, (5 + 7) in the other: mean 8, times the weight."""
+    # (3 + 1) positions behind and ahead in one head, (5 + 7) in the other: mean 8, times the weight
     layer = AdaptiveSpan(2, 10, ramp=1)
     assert layer.ahead_logit is not None
     with torch.no_grad():
@@ -143,11 +125,10 @@ def test_m4_the_cost_is_the_mean_span() -> None:
     cost.backward()
     assert layer.behind_logit.grad is not None and bool((layer.behind_logit.grad > 0).all())
     assert SparseAttention(span=layer).cost() is None and SparseAttention(top_k=1, span_cost=1).cost() is None
-    with pytest.raises(ValueError, match="`top_k` must be at least 1: got 0"):
-        SparseAttention(top_k=0)
+    fails(ValueError, "`top_k` must be at least 1: got 0", SparseAttention, top_k=0)
 
 
-def test_a17_report_by_hand() -> None:
+def test_a17_report_by_hand_and_gradients_of_all_three_together() -> None:
     """Two heads over four tokens: the diagonal alone, and the diagonal, one behind, and query 0 looking at key 3."""
     one = torch.eye(4)
     other = torch.tensor([[0.5, 0, 0, 0.5], [0.3, 0.7, 0, 0], [0, 0.1, 0.9, 0], [0, 0, 0.2, 0.8]])
@@ -163,16 +144,20 @@ def test_a17_report_by_hand() -> None:
     ]
     seen = kept_links(one[None, None], allowed=causal().dense(4))
     assert seen.share.tolist() == [4 / 10] and seen.buckets == ("0",)
-
-
-def test_a17_report_counts_from_the_places() -> None:
-    """A cached step: the one query stands last; or where each row says."""
+    # Counts from the places: a cached step, whose one query stands last, or where each row says
     step = kept_links(torch.tensor([[[[0.5, 0, 0.5, 0, 0]]]]))
     assert step.distance.tolist() == [3] and step.buckets == ("0", "1", "2", "3-4")
     rows = QueryKeyPositions(torch.tensor([[7], [0]]), torch.tensor([[0, 7], [0, 2]]), False)
     found = kept_links(torch.tensor([[[[0.5, 0.5]]], [[[0.0, 1.0]]]]), rows)
     assert found.distance.tolist() == [9 / 3] and found.ahead.tolist() == [1 / 3]
     assert kept_links(torch.zeros(1, 1, 2, 2)).by_distance.tolist() == [[0]]
+    # Scores, α and spans, where no score is near the k-th: finite differences
+    layer = SPARSE["all three"]
+
+    def weights(scores: Tensor, *_: Tensor) -> Tensor:  # what is learned is read where it stands
+        return layer.weigh(scores, QueryKeyPositions.arange(5, 5))
+
+    assert torch.autograd.gradcheck(weights, (draw(1, H, 5, 5).requires_grad_(), *layer.parameters()))
 
 
 def squares(kept: Tensor, size: int, t: int, s: int) -> Tensor:
@@ -218,16 +203,6 @@ def test_a17_chosen_blocks_equal_dense_attention_within_them(name: str, t: int, 
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
-def test_a17_w10_chosen_blocks_in_float16_do_not_overflow() -> None:
-    """Scores past the largest number of float16; with every block chosen it is float64's dense attention, rounded."""
-    router = BlockRouter(H, K, size=4, n=50).double()
-    q, k, v = ((x * 400).detach().half() for x in qkv(13, 13))
-    found = router.attend(q, k, v, mask=causal())
-    expected = attend(q.double(), k.double(), v.double(), mask=causal(), kernel="plain")
-    assert found.dtype == torch.float16
-    torch.testing.assert_close(found.double(), expected, rtol=2**-10, atol=2**-10)
-
-
 @pytest.mark.parametrize("before", [0, 5])
 @pytest.mark.parametrize("masked", [False, True])
 def test_a17_the_choice_in_loops(masked: bool, before: int) -> None:
@@ -251,11 +226,10 @@ def test_a17_the_choice_in_loops(masked: bool, before: int) -> None:
                 others = sorted((j for j in scores if j != i and not (masked and j > i)), key=lambda j: -scores[j])
                 expected = {i, *others[: n - 1]}
                 blocks = found[b, h, i - before // size].tolist()
-                assert expected <= set(blocks)
-                assert len(set(blocks)) == n
+                assert expected <= set(blocks) and len(set(blocks)) == n
 
 
-def test_a17_the_gates_get_the_gradient_of_a_bias_on_their_blocks() -> None:
+def test_a17_the_gates_get_the_gradient_of_a_bias_on_their_blocks_and_choosing_is_learned() -> None:
     """Straight through: as if a number had been added to all scores of a chosen block, at 0; and W gets it too."""
     router = BlockRouter(H, K, size=4, n=2).double()
     q, k, v = qkv(12, 12)
@@ -270,40 +244,7 @@ def test_a17_the_gates_get_the_gradient_of_a_bias_on_their_blocks() -> None:
     (by_gate,) = torch.autograd.grad(chosen.gates, router.gate, bias.grad.gather(-1, chosen.blocks))
     torch.testing.assert_close(router.gate.grad, by_gate, rtol=0, atol=1e-12)
     assert float(by_gate.abs().max()) > 1e-3
-
-
-def test_a17_a_causal_choice_knows_nothing_of_what_comes_later() -> None:
-    """Later tokens may be anything: outputs before them stay, bit for bit; with padding, padded keys as well."""
-    router = BlockRouter(H, K, size=4, n=2).double()
-    q, k, v = (x.detach() for x in qkv(24, 24))
-    before = router.attend(q, k, v, mask=causal())
-    for at in range(1, 24, 3):
-        q2, k2, v2 = (torch.cat([x[:, :, :at], 5 * draw(B, H, 24 - at, K, seed=at)], dim=2) for x in (q, k, v))
-        assert torch.equal(router.attend(q2, k2, v2, mask=causal())[:, :, :at], before[:, :, :at])
-    mask = padding(torch.tensor([10, 24]))
-    q2, k2, v2 = (x.clone() for x in (q, k, v))
-    for x in (q2, k2, v2):
-        x[0, :, 10:] = 7.0
-    one, other = (router.attend(*three, mask=mask) for three in ((q, k, v), (q2, k2, v2)))
-    assert torch.equal(one[0, :, :10], other[0, :, :10]) and torch.equal(one[1], other[1])
-
-
-def test_a17_a_planted_block_is_found() -> None:
-    """Keys like the query stand in one far block: it is chosen by all, and attention reads its values."""
-    router = BlockRouter(1, 8, size=8, n=2)
-    k, v = 0.1 * draw(1, 1, 128, 8, dtype=torch.float32), torch.zeros(1, 1, 128, 1)
-    q = torch.zeros(1, 1, 128, 8)
-    q[..., 0] = 8.0
-    k[:, :, 40:48, 0], v[:, :, 40:48] = 4.0, 1.0
-    chosen = router.route(q, k)
-    assert bool((chosen.blocks == 5).any(-1).all())
-    assert float(router.attend(q, k, v).min().detach()) > 0.99
-
-
-def test_a17_choosing_is_learned() -> None:
-    """A query carries a code, the keys of one block carry it too, elsewhere in the vector: q · k says nothing, and W
-    must learn where to look. What is read is 1 in that block and 0 in all others.
-    """
+    # A query carries a code, the keys of one block carry it too, elsewhere in the vector: q · k says nothing, and W
     torch.manual_seed(0)
     size, n_blocks, n_codes = 4, 8, 4
     router = BlockRouter(1, 2 * n_codes, size=size, n=3)
@@ -338,8 +279,50 @@ def test_a17_choosing_is_learned() -> None:
     assert before < 0.6 and found() > 0.99
 
 
-def test_a17_one_choice_for_all_rows_is_a_mask() -> None:
-    """`kept` makes the squares that `blocks` takes, which the blocked kernel skips by."""
+def test_a17_w10_a_causal_choice_knows_nothing_of_what_comes_later_and_float16_does_not_overflow() -> None:
+    """Later tokens may be anything: outputs before them stay, bit for bit; with padding, padded keys as well."""
+    router = BlockRouter(H, K, size=4, n=2).double()
+    q, k, v = (x.detach() for x in qkv(24, 24))
+    before = router.attend(q, k, v, mask=causal())
+    for at in range(1, 24, 3):
+        q2, k2, v2 = (torch.cat([x[:, :, :at], 5 * draw(B, H, 24 - at, K, seed=at)], dim=2) for x in (q, k, v))
+        assert torch.equal(router.attend(q2, k2, v2, mask=causal())[:, :, :at], before[:, :, :at])
+    mask = padding(torch.tensor([10, 24]))
+    q2, k2, v2 = (x.clone() for x in (q, k, v))
+    for x in (q2, k2, v2):
+        x[0, :, 10:] = 7.0
+    one, other = (router.attend(*three, mask=mask) for three in ((q, k, v), (q2, k2, v2)))
+    assert torch.equal(one[0, :, :10], other[0, :, :10]) and torch.equal(one[1], other[1])
+    # Scores past the largest number of float16; with every block chosen it is float64's dense attention, rounded
+    router = BlockRouter(H, K, size=4, n=50).double()
+    q, k, v = ((x * 400).detach().half() for x in qkv(13, 13))
+    found = router.attend(q, k, v, mask=causal())
+    expected = attend(q.double(), k.double(), v.double(), mask=causal(), kernel="plain")
+    assert found.dtype == torch.float16
+    torch.testing.assert_close(found.double(), expected, rtol=2**-10, atol=2**-10)
+    # Near the float64 result, gradients of the same type
+    for dtype in (torch.float32, torch.bfloat16):
+        exact = [x.detach() for x in qkv(16, 16)]
+        q, k, v = (x.to(dtype).requires_grad_() for x in exact)
+        router = BlockRouter(H, K, size=4, n=9)
+        out = router.attend(q, k, v, mask=causal())
+        out.float().sum().backward()
+        assert out.dtype == dtype and q.grad is not None and q.grad.dtype == dtype
+        near = 1e-5 if dtype == torch.float32 else 0.05
+        torch.testing.assert_close(out.double(), attend(*exact, mask=causal(), kernel="plain"), rtol=0, atol=near)
+
+
+def test_a17_a_planted_block_is_found_one_choice_for_all_rows_is_a_mask_and_what_cannot_be_is_refused() -> None:
+    """Keys like the query stand in one far block: it is chosen by all, and attention reads its values."""
+    router = BlockRouter(1, 8, size=8, n=2)
+    k, v = 0.1 * draw(1, 1, 128, 8, dtype=torch.float32), torch.zeros(1, 1, 128, 1)
+    q = torch.zeros(1, 1, 128, 8)
+    q[..., 0] = 8.0
+    k[:, :, 40:48, 0], v[:, :, 40:48] = 4.0, 1.0
+    chosen = router.route(q, k)
+    assert bool((chosen.blocks == 5).any(-1).all())
+    assert float(router.attend(q, k, v).min().detach()) > 0.99
+    # `kept` makes the squares that `blocks` takes, which the blocked kernel skips by
     router = BlockRouter(H, K, size=4, n=2).double()
     q, k, v = (x[:1].detach() for x in qkv(16, 16))
     chosen = router.route(q, k, causal())
@@ -348,6 +331,11 @@ def test_a17_one_choice_for_all_rows_is_a_mask() -> None:
     torch.testing.assert_close(found, router.attend(q, k, v, mask=causal()), rtol=0, atol=1e-10)
     report = kept_links(attention_weights(q, k, mask=mask), allowed=causal().dense(16))
     assert bool((report.share > 0.3).all()) and bool((report.share < 1).all())
+    router = BlockRouter(H, K)
+    q, k, v = qkv(5, 4)
+    fails(ValueError, "no more queries than keys", router.attend, q, k, v)
+    fails(ValueError, "as many key heads", router.attend, k, k[:, :1], v[:, :1])
+    fails(ValueError, "`size` and `n` must be at least 1: got 0 and 8", BlockRouter, H, K, size=0)
 
 
 def test_a19_chosen_blocks_make_nothing_square() -> None:
@@ -361,27 +349,3 @@ def test_a19_chosen_blocks_make_nothing_square() -> None:
         sizes.append(largest.elements)
         assert largest.elements < length * length / 64
     assert sizes[1] <= 2 * sizes[0]
-
-
-def test_chosen_blocks_refuse_what_cannot_be() -> None:
-    router = BlockRouter(H, K)
-    q, k, v = qkv(5, 4)
-    with pytest.raises(ValueError, match="no more queries than keys"):
-        router.attend(q, k, v)
-    with pytest.raises(ValueError, match="as many key heads"):
-        router.attend(k, k[:, :1], v[:, :1])
-    with pytest.raises(ValueError, match="`size` and `n` must be at least 1: got 0 and 8"):
-        BlockRouter(H, K, size=0)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_chosen_blocks_keep_the_type(dtype: torch.dtype) -> None:
-    """Near the float64 result, gradients of the same type."""
-    exact = [x.detach() for x in qkv(16, 16)]
-    q, k, v = (x.to(dtype).requires_grad_() for x in exact)
-    router = BlockRouter(H, K, size=4, n=9)
-    out = router.attend(q, k, v, mask=causal())
-    out.float().sum().backward()
-    assert out.dtype == dtype and q.grad is not None and q.grad.dtype == dtype
-    near = 1e-5 if dtype == torch.float32 else 0.05
-    torch.testing.assert_close(out.double(), attend(*exact, mask=causal(), kernel="plain"), rtol=0, atol=near)

@@ -38,28 +38,21 @@ def refused(folder: Path, content: Any, **keys: Any) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("file", ["a.json", "a.json.gz"])
-def test_both_versions_are_read_and_the_unanswerable_has_no_answers(tmp_path: Path, file: str) -> None:
-    first = read(tmp_path, document(entry("q1", ("São João", 16), ("João", 20)), entry("q2", ("😀", 4))), file)
-    found = (Span("São João", 16), Span("João", 20)), (Span("😀", 4),)
-    assert list(first) == [(f"Pergunta q{n}?", CONTEXT, spans) for n, spans in enumerate(found, 1)]
-    unanswerable = entry("q2", is_impossible=True, plausible_answers=[{"text": "Ana", "answer_start": 0}])
-    second = document(entry("q1", ("Ana", 0), is_impossible=False), unanswerable, version="v2.0")
-    assert read(tmp_path, second, file)["answers"] == [(Span("Ana", 0),), ()]
-
-
-def test_each_question_has_its_line(tmp_path: Path) -> None:
+def test_both_versions_are_read_with_lines_and_the_unanswerable_without_answers(tmp_path: Path) -> None:
+    for file in ("a.json", "a.json.gz"):
+        first = read(tmp_path, document(entry("q1", ("São João", 16), ("João", 20)), entry("q2", ("😀", 4))), file)
+        found = (Span("São João", 16), Span("João", 20)), (Span("😀", 4),)
+        assert list(first) == [(f"Pergunta q{n}?", CONTEXT, spans) for n, spans in enumerate(found, 1)]
+        unanswerable = entry("q2", is_impossible=True, plausible_answers=[{"text": "Ana", "answer_start": 0}])
+        second = document(entry("q1", ("Ana", 0), is_impossible=False), unanswerable, version="v2.0")
+        assert read(tmp_path, second, file)["answers"] == [(Span("Ana", 0),), ()]
     content = document(entry("q1", ("Ana", 0)), entry('q"2', ("Ana", 0)), entry("q3", ("Ana", 0)))
     records = read(tmp_path, content)
     lines = (tmp_path / "a.json").read_text().split("\n")
     for number, id in enumerate(("q1", 'q"2', "q3")):
-        line = int(records.where(number).partition(":")[2])
-        assert f'"id": {json.dumps(id)}' in lines[line - 1]
+        assert f'"id": {json.dumps(id)}' in lines[int(records.where(number).partition(":")[2]) - 1]
     flat = read(tmp_path, json.dumps(content))
     assert flat.where(2) == "a.json:1" and flat.fingerprint == records.fingerprint
-
-
-def test_flat_records_are_read_from_json_and_its_lines(tmp_path: Path) -> None:
     record = {"id": "q1", "question": "?", "context": CONTEXT, "answers": {"text": ["Ana"], "answer_start": [0]}}
     without = record | {"answers": {"text": [], "answer_start": []}}
     expected = [("?", CONTEXT, (Span("Ana", 0),)), ("?", CONTEXT, ())]
@@ -84,9 +77,8 @@ def test_an_answer_that_does_not_stand_at_its_offset_is_an_error_or_left_out(tmp
     assert "it is only at 16" in refused(tmp_path, document(entry("q", ("São João", utf16))))
 
 
-@pytest.mark.parametrize(
-    ("broken", "says"),
-    [
+def test_bad_questions_and_files_of_another_structure_are_refused(tmp_path: Path) -> None:
+    for broken, says in (
         ({"question": 3}, "`question` must hold a string, not a number"),
         ({"answers": None}, "`answers` must be a list, not null"),
         ({"answers": [3]}, "an answer must be an object, not a number"),
@@ -95,20 +87,13 @@ def test_an_answer_that_does_not_stand_at_its_offset_is_an_error_or_left_out(tmp
         ({"answers": [{"text": None, "answer_start": 0}]}, "`text` of an answer must hold a string, not null"),
         ({"answers": [{"text": "", "answer_start": 0}]}, "an answer is empty"),
         ({"is_impossible": True}, "is marked `is_impossible` and has answers"),
-    ],
-)
-def test_a_bad_question_is_one_sentence_with_its_id(tmp_path: Path, broken: dict[str, Any], says: str) -> None:
-    told = refused(tmp_path, document(entry("q1", ("Ana", 0)) | broken))
-    assert told.startswith("a.json:") and f": question 'q1': {says}" in told
-    without_id = {key: value for key, value in (entry("q1", ("Ana", 0)) | broken).items() if key != "id"}
-    assert (
-        refused(tmp_path, document(entry("q0", ("Ana", 0)), without_id)).partition(": question ")[2].startswith("2: ")
-    )
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
+    ):
+        told = refused(tmp_path, document(entry("q1", ("Ana", 0)) | broken))
+        assert told.startswith("a.json:") and f": question 'q1': {says}" in told
+        without_id = {key: value for key, value in (entry("q1", ("Ana", 0)) | broken).items() if key != "id"}
+        told = refused(tmp_path, document(entry("q0", ("Ana", 0)), without_id))
+        assert told.partition(": question ")[2].startswith("2: ")
+    for content, says in (
         ("{", "a.json:1: not JSON: "),
         ('{"data": [],}', "a.json:1: not JSON: "),
         ('{"data": []} {}', "a.json: more text after the object"),
@@ -121,13 +106,8 @@ def test_a_bad_question_is_one_sentence_with_its_id(tmp_path: Path, broken: dict
         ('{"a": 1, "a": 2}', "a.json: key 'a' appears twice in one object"),
         ('{"data": ' + "[" * 100_000, "a.json: the record is nested too deeply"),
         (document(), "a.json: holds no example"),
-    ],
-)
-def test_a_file_of_another_structure_is_refused(tmp_path: Path, content: Any, says: str) -> None:
-    assert refused(tmp_path, content).startswith(says)
-
-
-def test_a_document_is_still_refused_where_a_list_of_records_is_needed(tmp_path: Path) -> None:
+    ):
+        assert refused(tmp_path, content).startswith(says)
     (tmp_path / "a.json").write_text(json.dumps(document()))
     with pytest.raises(DataError, match=r"a \.json file must hold a list of objects"):
         read_records(SourceConfig(file="a.json", text="context"), (Field("text"),), tmp_path)

@@ -18,7 +18,7 @@ def as_before() -> Iterator[None]:
     gc.enable()
 
 
-def test_nothing_is_collected_inside_and_collections_go_on_afterwards() -> None:
+def test_nothing_is_collected_inside_nor_at_the_start_of_a_command_and_collections_go_on_afterwards() -> None:
     """Also where a failure ends it; what stays is not looked at again."""
     with without_collections():
         assert not gc.isenabled()
@@ -29,17 +29,12 @@ def test_nothing_is_collected_inside_and_collections_go_on_afterwards() -> None:
     with pytest.raises(ValueError, match="no model"), without_collections():
         raise ValueError("no model")
     assert gc.isenabled()
-
-
-def test_a_caller_that_collects_nothing_goes_on_so() -> None:
+    gc.unfreeze()
     gc.disable()
     with without_collections():
         pass
     assert not gc.isenabled() and gc.get_freeze_count() == 0
-
-
-def test_a_command_that_loads_a_model_starts_without_collections() -> None:
-    """No full collection runs before the model is there, and they run afterwards; some modules are not imported."""
+    # No full collection runs before the model is there, and they run afterwards; some modules are not imported
     program = (
         "import gc, sys\n"
         "full = []\n"
@@ -56,8 +51,7 @@ def test_a_command_that_loads_a_model_starts_without_collections() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     shown, modules = ended.stdout.splitlines()
-    assert shown.startswith("['O gato dorme'] ") and shown.endswith(" True")
-    assert int(shown.split()[-2]) <= 2
+    assert shown.startswith("['O gato dorme'] ") and shown.endswith(" True") and int(shown.split()[-2]) <= 2
     assert modules == "[]"
 
 

@@ -27,6 +27,7 @@ from atento.networks.vocabulary import cross_entropy
 from atento.training.losses import LOSSES, Call, Forward, Sums, losses
 from atento.training.optimizer import LossScale
 from atento.training.step import Updater
+from failing import fails
 
 Patch = pytest.MonkeyPatch
 NETWORK = NetworkConfig(vocab_size=31, d_model=16, d_ff=32, n_heads=2, n_layers=1, dropout=0.0, norm="pre")
@@ -40,8 +41,7 @@ def make(dtype: torch.dtype = torch.float32, **changes: object) -> EncoderDecode
 
 def data(seed: int = 0) -> PlannedBatches:
     g = np.random.default_rng(seed)
-    source = [g.integers(4, 31, g.integers(1, 9)).tolist() for _ in range(60)]
-    target = [g.integers(4, 31, g.integers(1, 9)).tolist() for _ in range(60)]
+    source, target = ([g.integers(4, 31, g.integers(1, 9)).tolist() for _ in range(60)] for _ in range(2))
     return parallel(Ragged(source), Ragged(target), budget=60, seed=1, pad_id=0, start_id=2, eos_id=3)
 
 
@@ -130,7 +130,7 @@ def test_accumulation_equals_the_full_batch(micro_batches: int) -> None:
             torch.testing.assert_close(weights(other.network), weights(one.network), rtol=0, atol=atol)
 
 
-def test_f1_the_loss_is_over_real_targets_alone() -> None:
+def test_f1_the_loss_is_over_real_targets_alone_and_a_stepper_draws_anew_at_every_step() -> None:
     """Padding of source and target, and whatever stands there, changes neither sum; the plain sum has no smoothing."""
     network = make(torch.float64)
     batch = first_batch()
@@ -144,6 +144,14 @@ def test_f1_the_loss_is_over_real_targets_alone() -> None:
     assert float(loss.detach()) == pytest.approx(total, rel=1e-10)
     assert float(nll) == pytest.approx(plain_gradients(network, [batch], 0.0)[0], rel=1e-10)
     assert float(loss_of(network, noisy, Call(smoothing=0.1))[0].detach()) == pytest.approx(total, rel=1e-12)
+    # The same part over and over, weights held still by a rate of 0: only dropout can make a difference
+    part = next(iter(data().parts(0)))
+
+    def loss(parts: int, step: int, seed: int = 5) -> float:
+        updater = Updater(make(dropout=0.3), replace(CONFIG, seed=seed), "float32")
+        return update(updater, [part] * parts, step, 0.0)[0].loss
+
+    assert loss(1, 1) == loss(1, 1) and len({loss(1, 1), loss(1, 2), loss(2, 1) / 2, loss(1, 1, 6)}) == 4
 
 
 @pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16", "float16"])
@@ -157,15 +165,23 @@ PRECISIONS = pytest.mark.parametrize("precision", ["float32", "bfloat16", "float
 
 
 @PRECISIONS
-def test_two_runs_of_one_seed_are_equal_bit_for_bit(precision: str) -> None:
+def test_two_runs_of_one_seed_are_equal_bit_for_bit_and_an_update_that_breaks_off_leaves_no_gradient(precision) -> None:
     """With dropout everywhere; another seed gives another run."""
     runs = []
     for seed in (5, 5, 6):
         network = make(dropout=0.2, attention={"dropout": 0.1}, feed_forward={"dropout": 0.1})
-        means = train(Updater(network, replace(CONFIG, seed=seed), precision), 5)
-        runs.append((means, weights(network)))
+        runs.append((train(Updater(network, replace(CONFIG, seed=seed), precision), 5), weights(network)))
     assert runs[0][0] == runs[1][0] and same(runs[0][1], runs[1][1])
     assert runs[0][0] != runs[2][0] and not same(runs[0][1], runs[2][1])
+    # Data that fails in the second part: the step done again is as if it were the first
+    updater, healthy = Updater(make(), CONFIG, precision), Updater(make(), CONFIG, precision)
+
+    def broken() -> Iterator[Part]:
+        yield next(iter(data().parts(0, 4)))
+        raise OSError("the disk is gone")
+
+    fails(OSError, "the disk is gone", updater.update, broken(), 1, 1e-2)
+    assert train(updater, 2) == train(healthy, 2) and same(weights(updater.network), weights(healthy.network))
 
 
 @PRECISIONS
@@ -186,11 +202,10 @@ def test_f5_going_on_from_saved_weights_and_optimiser_is_bit_exact(precision: st
     before = {name: value.clone() for name, value in tensors.items()}
     assert train(resumed, 4, first=5) == rest and first != rest
     assert same(weights(resumed.network), weights(straight.network))
-    assert same(resumed.optimizer.tensors(), straight.optimizer.tensors())
-    assert same(tensors, before)
+    assert same(resumed.optimizer.tensors(), straight.optimizer.tensors()) and same(tensors, before)
 
 
-def test_optimiser_tensors_are_named_after_their_weights() -> None:
+def test_optimiser_tensors_are_named_after_their_weights_only_matrices_decay_and_those_held_still_do_not() -> None:
     updater = Updater(make(), CONFIG, "float32")
     assert updater.optimizer.tensors() == {}
     train(updater, 2)
@@ -198,10 +213,16 @@ def test_optimiser_tensors_are_named_after_their_weights() -> None:
     for name, parameter in updater.network.named_parameters():
         assert found[f"{name}.exp_avg"].shape == found[f"{name}.exp_avg_sq"].shape == parameter.shape
         assert float(found[f"{name}.step"]) == 2
-
-
-def test_only_matrices_decay() -> None:
-    """First steps that differ in decay alone: matrices differ by rate · decay · weight, biases and norms do not."""
+    sums = Sums(1.0, 2.0, 3)
+    sums.add(Sums(0.5, 0.25, 4))
+    assert sums == Sums(1.5, 2.25, 7)
+    network = make()
+    network.decoder.blocks[0].requires_grad_(False)
+    before = weights(network)
+    train(Updater(network, replace(CONFIG, weight_decay=0.0), "bfloat16"), 3, micro_batches=2)
+    for name, value in weights(network).items():
+        assert torch.equal(value, before[name]) == name.startswith("decoder.blocks.0."), name
+    # First steps that differ in decay alone: matrices differ by rate · decay · weight, biases and norms do not
     start = make(torch.float64)
     with torch.no_grad():
         for parameter in start.parameters():
@@ -217,7 +238,7 @@ def test_only_matrices_decay() -> None:
         torch.testing.assert_close(ended[0][name] - ended[1][name], expected, rtol=0, atol=1e-12, msg=name)
 
 
-def test_the_bfloat16_copy_follows_weights_that_stay_float32() -> None:
+def test_the_bfloat16_copy_follows_weights_that_stay_float32_and_gradients_add_up_in_float32() -> None:
     """Steps too small for bfloat16 add up in the weights all the same."""
     network = make()
     updater = Updater(network, CONFIG, "bfloat16")
@@ -234,11 +255,7 @@ def test_the_bfloat16_copy_follows_weights_that_stay_float32() -> None:
             assert master.grad is None and copies[name].grad is None
     assert all(not torch.equal(start[name], value) for name, value in weights(network).items())
     assert {value.dtype for value in updater.optimizer.tensors().values()} == {torch.float32}
-
-
-def test_bfloat16_gradients_of_several_parts_add_up_in_float32() -> None:
-    """Close to the float32 gradient norm, whether in one part or four."""
-    batches = data()
+    # Close to the float32 gradient norm, whether in one part or four
     exact = Updater(make(), CONFIG, "float32").update(batches.parts(0), 1, 0.0)[1]
     for micro_batches in (1, 4):
         norm = Updater(make(), CONFIG, "bfloat16").update(batches.parts(0, micro_batches), 1, 0.0)[1]
@@ -264,27 +281,11 @@ def test_numbers_that_are_not_finite_change_nothing(precision: str, fault: str) 
         handle = part.weight.register_hook(lambda gradient: gradient * float("inf"))
     message = rf"step 3: the {fault} is not finite \(loss .*, gradient norm (nan|inf)\); the weights are unchanged; "
     advice = r"the first such gradient is that of \S+\. Lower `training\.learning_rate` or raise `training\.warmup`"
-    with pytest.raises(TrainingError, match=message + advice):
-        train(updater, 1, first=3)
+    fails(TrainingError, message + advice, train, updater, 1, first=3)
     handle.remove()
     assert same(weights(network), before) and same(updater.optimizer.tensors(), moments)
     assert train(updater, 2, first=3) == train(healthy, 2, first=3)
     assert same(weights(network), weights(healthy.network))
-
-
-@PRECISIONS
-def test_an_update_that_breaks_off_leaves_no_gradient_behind(precision: str) -> None:
-    """Data that fails in the second part: the step done again is as if it were the first."""
-    updater, healthy = Updater(make(), CONFIG, precision), Updater(make(), CONFIG, precision)
-
-    def broken() -> Iterator[Part]:
-        yield next(iter(data().parts(0, 4)))
-        raise OSError("the disk is gone")
-
-    with pytest.raises(OSError, match="the disk is gone"):
-        updater.update(broken(), 1, 1e-2)
-    assert train(updater, 2) == train(healthy, 2)
-    assert same(weights(updater.network), weights(healthy.network))
 
 
 @pytest.fixture
@@ -362,33 +363,7 @@ def attention_of(network: EncoderDecoder, batch: Batch) -> Tensor:
     return seen["cross", 0]
 
 
-def test_weights_held_still_get_no_gradient() -> None:
-    network = make()
-    network.decoder.blocks[0].requires_grad_(False)
-    before = weights(network)
-    train(Updater(network, replace(CONFIG, weight_decay=0.0), "bfloat16"), 3, micro_batches=2)
-    for name, value in weights(network).items():
-        assert torch.equal(value, before[name]) == name.startswith("decoder.blocks.0."), name
-
-
-def test_a_stepper_draws_anew_at_every_step_and_for_every_part() -> None:
-    """The same part over and over, weights held still by a rate of 0: only dropout can make a difference."""
-    part = next(iter(data().parts(0)))
-
-    def loss(parts: int, step: int, seed: int = 5) -> float:
-        updater = Updater(make(dropout=0.3), replace(CONFIG, seed=seed), "float32")
-        return update(updater, [part] * parts, step, 0.0)[0].loss
-
-    assert loss(1, 1) == loss(1, 1) and len({loss(1, 1), loss(1, 2), loss(2, 1) / 2, loss(1, 1, 6)}) == 4
-
-
-def test_sums_add_up() -> None:
-    sums = Sums(1.0, 2.0, 3)
-    sums.add(Sums(0.5, 0.25, 4))
-    assert sums == Sums(1.5, 2.25, 7)
-
-
-def test_float16_skips_an_update_that_overflows_and_halves_the_scale_of_the_loss() -> None:
+def test_float16_gradients_do_not_depend_on_the_scale_of_the_loss_which_overflows_halve() -> None:
     """As torch.amp does: 2 ** 16 at first, twice that after 2,000 updates; no weight changes meanwhile."""
     updater = Updater(make(), CONFIG, "float16")
     assert updater.loss_scale is not None
@@ -403,19 +378,13 @@ def test_float16_skips_an_update_that_overflows_and_halves_the_scale_of_the_loss
     factor = updater.loss_scale.factor
     train(updater, 1)
     assert updater.loss_scale == LossScale(2 * factor, 0, skipped)
-
-
-@pytest.mark.parametrize("factor", [1.0, 2.0**10, 2.0**15])
-def test_float16_gradients_do_not_depend_on_the_scale_of_the_loss(factor: float) -> None:
-    exact = Updater(make(), CONFIG, "float32").update(data().parts(0, 2), 1, 0.0)[1]
-    updater = Updater(make(), CONFIG, "float16")
-    assert updater.loss_scale is not None
-    updater.loss_scale.factor = factor
-    assert updater.update(data().parts(0, 2), 1, 0.0)[1] == pytest.approx(exact, rel=2e-3)
-
-
-def test_a_scaled_loss_keeps_gradients_that_float16_would_lose() -> None:
-    """The gradient of a word of probability 2e-9 is 0 in float16 but for the scale of the loss."""
+    for factor in (1.0, 2.0**10, 2.0**15):
+        exact = Updater(make(), CONFIG, "float32").update(data().parts(0, 2), 1, 0.0)[1]
+        updater = Updater(make(), CONFIG, "float16")
+        assert updater.loss_scale is not None
+        updater.loss_scale.factor = factor
+        assert updater.update(data().parts(0, 2), 1, 0.0)[1] == pytest.approx(exact, rel=2e-3)
+    # The gradient of a word of probability 2e-9 is 0 in float16 but for the scale of the loss
     hidden = torch.ones(300, 4, dtype=torch.float16)
     weight = torch.zeros(3, 4, dtype=torch.float16)
     weight[0] = 5.0

@@ -21,9 +21,8 @@ def recipe(folder: Path, store: str) -> LoadedRecipe:
     (folder / "valid.txt").write_text(f"{lines[7]}\nverde {long} azul\nnada\n", encoding="utf-8")
     data: dict[str, Any] = {"train": "text.txt", "valid": "valid.txt", "max_len": 24, "folder": str(folder)}
     data |= {"store": store, "store_folder": str(folder / "store")}
-    return load_recipe(
-        {"task": "language-modeling", "data": data, "tokenizer": {"kind": "bpe", "vocab_size": 320}, "name": "tiny"}
-    )
+    tokenizer = {"kind": "bpe", "vocab_size": 320}
+    return load_recipe({"task": "language-modeling", "data": data, "tokenizer": tokenizer, "name": "tiny"})
 
 
 def test_a_store_has_the_statistics_of_its_texts(tmp_path: Path) -> None:
@@ -47,19 +46,13 @@ def test_the_measurement_of_data_gives_a_rate_for_each_part(monkeypatch: pytest.
     def small(folder: Path) -> LoadedRecipe:
         loaded = whole(folder)
         raw = {"train": "text.txt", "folder": str(folder), "store": "disk", "store_folder": str(folder / "store")}
-        return load_recipe(
-            {
-                "task": loaded.recipe.task,
-                "data": raw | {"pack": "isolated"},
-                "tokenizer": {"path": str(folder / "pieces"), "kind": "bpe", "vocab_size": 500},
-                "network": {"architecture": "decoder", "d_model": 16, "n_heads": 2, "d_ff": 16, "n_layers": 1},
-                "training": {"batch_tokens": 512},
-            }
-        )
+        keys: dict[str, Any] = {"task": loaded.recipe.task, "data": raw | {"pack": "isolated"}}
+        keys["tokenizer"] = {"path": str(folder / "pieces"), "kind": "bpe", "vocab_size": 500}
+        keys["network"] = {"architecture": "decoder", "d_model": 16, "n_heads": 2, "d_ff": 16, "n_layers": 1}
+        return load_recipe(keys | {"training": {"batch_tokens": 512}})
 
     monkeypatch.setattr(bench_data, "_recipe", small)
-    rows = list(bench_data.measure_data(0.1))
-    rates = [row for row in rows if "part" in row]
+    rates = [row for row in bench_data.measure_data(0.1) if "part" in row]
     assert [row["part"] for row in rates][:3] == ["reading", "training the tokenizer", "normalizing, one thread"]
     assert all(value > 0 for row in rates for key, value in row.items() if key != "part")
     assert rates[-1]["percent"] < 100

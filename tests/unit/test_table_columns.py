@@ -10,6 +10,7 @@ from atento.base.errors import DataError, UsageError
 from atento_cli.cluster_option import _FLAGS, with_cluster
 from atento_cli.lines import LineOptions
 from atento_cli.table_columns import table_rows
+from failing import fails
 
 ROWS = [("Ana, Rui", "Aña"), ("", "nada"), ('says "no".\nGoes.', "vai")]
 TEXTS = ["Ana, Rui", "", 'says "no". Goes.']
@@ -20,8 +21,7 @@ def table(folder: Path, ending: str) -> str:
     file = folder / f"t{ending}"
     records = [{"id": str(number), "en": en, "pt": pt} for number, (en, pt) in enumerate(ROWS)]
     if ending == ".xlsx":
-        openpyxl = pytest.importorskip("openpyxl")
-        book = openpyxl.Workbook()
+        book = pytest.importorskip("openpyxl").Workbook()
         for row in (["id", "en", "pt"], *(list(record.values()) for record in records)):
             book.active.append(row)
         book.save(file)
@@ -44,39 +44,15 @@ def table(folder: Path, ending: str) -> str:
 def test_a_column_of_any_table_is_a_line_for_each_row(tmp_path: Path, ending: str) -> None:
     column = "tr.en" if ending == ".jsonl" else "en"
     reading = {"delimiter": ";", "encoding": "windows-1252"} if ending == ".csv" else {}
-    rows = list(table_rows(table(tmp_path, ending), [column], reading))
-    assert [text for _, text in rows] == TEXTS
+    assert [text for _, text in table_rows(table(tmp_path, ending), [column], reading)] == TEXTS
 
 
-def test_columns_by_number_have_no_header_and_two_are_a_pair(tmp_path: Path) -> None:
+def test_columns_by_number_have_no_header_two_are_a_pair_and_options_without_effect_are_refused(tmp_path: Path) -> None:
     assert list(table_rows(table(tmp_path, ".tsv"), ["1", "2"], {}))[:2] == [(1, "en\tpt"), (2, "Ana, Rui\tAña")]
     (tmp_path / "u.csv").write_text('en\n"a\nb"\nc\n', encoding="utf-8")
     assert list(table_rows(str(tmp_path / "u.csv"), ["en"], {})) == [(2, "a b"), (4, "c")]
-
-
-def test_options_of_a_table_that_would_have_no_effect_are_refused(tmp_path: Path) -> None:
-    for file, columns, reading in (
-        ("-", ["a"], {}),
-        ("-", [], {"encoding": "latin-1"}),
-        ("t.parquet", ["a"], {"x": "y"}),
-    ):
-        with pytest.raises(UsageError, match=rf"--columns and --reading are for a file, .* got {file}"):
-            list(table_rows(file, columns, reading))
-
-
-def test_an_empty_name_of_a_column_is_not_all_lines(tmp_path: Path) -> None:
-    def command(*, file: str, cluster: object, table: object) -> None:
-        raise AssertionError(table)
-
-    run: Callable[..., None] = with_cluster(command)
-    with pytest.raises(DataError, match="column '' is not in the header"):
-        run(**dict.fromkeys(_FLAGS) | {"file": table(tmp_path, ".tsv"), "columns": ""})
-
-
-def test_wrong_tables_and_rows_are_named(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("a\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"--columns is for \.tsv, .* got .*t\.txt"):
-        list(table_rows(str(tmp_path / "t.txt"), ["a"], {}))
+    fails(UsageError, r"--columns is for \.tsv, .* got .*t\.txt", list, table_rows(str(tmp_path / "t.txt"), ["a"], {}))
     with pytest.raises(DataError, match=r"column 'english' is not in the header"):
         list(table_rows(table(tmp_path, ".tsv"), ["english"], {}))
     (tmp_path / "b.csv").write_text("id,en\n1,good\n2\n3,fine\n", encoding="utf-8")
@@ -84,11 +60,21 @@ def test_wrong_tables_and_rows_are_named(tmp_path: Path) -> None:
     bad: list[str] = []
     assert list(LineOptions(file="b.csv", table=rows).lines(bad, None)) == ["good", "", "fine"]
     assert len(bad) == 1 and "b.csv:3: 1 column" in bad[0]
-    with pytest.raises(DataError, match=r"b\.csv:3: 1 column"):
-        LineOptions(file="b.csv", table=rows).lines(None, None)
+    fails(DataError, r"b\.csv:3: 1 column", LineOptions(file="b.csv", table=rows).lines, None, None)
 
     def check(line: str, position: str) -> None:
         raise DataError(f"{position}: bad")
 
     with pytest.raises(DataError, match=r"b\.csv:2: bad"):  # the header is line 1
         LineOptions(file="b.csv", table=rows[:1]).lines(None, check)
+    latin = {"encoding": "latin-1"}
+    for file, columns, reading in (("-", ["a"], {}), ("-", [], latin), ("t.parquet", ["a"], {"x": "y"})):
+        with pytest.raises(UsageError, match=rf"--columns and --reading are for a file, .* got {file}"):
+            list(table_rows(file, columns, reading))
+
+    def command(*, file: str, cluster: object, table: object) -> None:
+        raise AssertionError(table)
+
+    run: Callable[..., None] = with_cluster(command)
+    with pytest.raises(DataError, match="column '' is not in the header"):
+        run(**dict.fromkeys(_FLAGS) | {"file": table(tmp_path, ".tsv"), "columns": ""})

@@ -28,6 +28,7 @@ from atento.tasks.tagging import Entity, windows_of, word_tags
 from atento.tasks.task_model import TaskModel
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
+from failing import fails
 
 SENTENCES = [
     ("Ana", "mora", "em", "Porto", "Alegre", "."),
@@ -35,7 +36,6 @@ SENTENCES = [
     ("d'água", "co\u0327es", "x y", "anticonstitucionalissimamente"),
 ]
 LABELS = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
-KINDS = ["wordpiece", "bpe", "unigram", "byte", "character", "word"]
 
 
 def tokenizer_of(kind: str) -> Tokenizer:
@@ -71,30 +71,28 @@ def batches(tokenizer: Tokenizer, max_len: int = 500, said: list[str] | None = N
     return made
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_d4_the_tag_of_each_word_stands_at_its_first_token(kind: str) -> None:
-    tokenizer = tokenizer_of(kind)
-    made = batches(tokenizer)
-    batch = made.batch(np.arange(len(SENTENCES)))
-    for row, words in enumerate(SENTENCES):
-        encoded = tokenizer.encode_words(words)
-        labels, ids = batch.labels["tagging"][row], batch.inputs["ids"][row]
-        positions = torch.nonzero(labels >= 0).flatten().tolist()
-        assert [LABELS[labels[position]] for position in positions] == [tag_of(word) for word in words]
-        starts = np.cumsum([0, *(len(word) + 1 for word in encoded.words)])[:-1].tolist()
-        for position, start in zip(positions, starts):  # position 0 is BOS
-            assert encoded.offsets[position - 1][0] == start and ids[position] == encoded.ids[position - 1]
-        assert ids[0] == tokenizer.bos_id and tokenizer.eos_id in ids.tolist()
-    assert batch.counts() == {"tagging": sum(map(len, SENTENCES))}
-    assert made.objective.sizes(made.stores.first).tolist() == [len(words) for words in SENTENCES]
-
-
-def test_long_sentences_are_cut_in_training_with_one_warning_that_counts() -> None:
+def test_d4_the_tag_of_each_word_stands_at_its_first_token_and_long_sentences_are_cut_with_one_warning() -> None:
+    for kind in ["wordpiece", "bpe", "unigram", "byte", "character", "word"]:
+        tokenizer = tokenizer_of(kind)
+        made = batches(tokenizer)
+        batch = made.batch(np.arange(len(SENTENCES)))
+        for row, words in enumerate(SENTENCES):
+            encoded = tokenizer.encode_words(words)
+            labels, ids = batch.labels["tagging"][row], batch.inputs["ids"][row]
+            positions = torch.nonzero(labels >= 0).flatten().tolist()
+            assert [LABELS[labels[position]] for position in positions] == [tag_of(word) for word in words]
+            starts = np.cumsum([0, *(len(word) + 1 for word in encoded.words)])[:-1].tolist()
+            for position, start in zip(positions, starts):  # position 0 is BOS
+                assert encoded.offsets[position - 1][0] == start and ids[position] == encoded.ids[position - 1]
+            assert ids[0] == tokenizer.bos_id and tokenizer.eos_id in ids.tolist()
+        assert batch.counts() == {"tagging": sum(map(len, SENTENCES))}
+        assert made.objective.sizes(made.stores.first).tolist() == [len(words) for words in SENTENCES]
     said: list[str] = []
     tokenizer = tokenizer_of("character")
     batch = batches(tokenizer, 22, said).batch(np.arange(3))
     assert batch.inputs["ids"].shape[1] == 22
-    firsts = [[position for position, _ in _starts(tokenizer, words)] for words in SENTENCES]
+    indices = [tokenizer.encode_words(words).word_ids for words in SENTENCES]
+    firsts = [[index.index(word) for word in range(len(words))] for index, words in zip(indices, SENTENCES)]
     counts = [sum(start < 20 for start in starts) for starts in firsts]
     assert (batch.labels["tagging"] >= 0).sum(dim=1).tolist() == counts
     lost = sum(map(len, SENTENCES)) - sum(counts)
@@ -102,11 +100,11 @@ def test_long_sentences_are_cut_in_training_with_one_warning_that_counts() -> No
     assert said == [f"{cut}; {lost} words left out"]
     with pytest.raises(DataError, match=r"`data\.max_len` must leave room for a token between the special ones: got 2"):
         batches(tokenizer, 2)
-
-
-def _starts(tokenizer: Tokenizer, words: tuple[str, ...]) -> list[tuple[int, int]]:
-    index = tokenizer.encode_words(words).word_ids
-    return [(index.index(word), word) for word in range(len(words))]
+    tokenizer = tokenizer_of("word")
+    config = NetworkConfig("elmo", vocab_size=tokenizer.vocab_size, d_model=8, n_layers=1)
+    (pieces,) = encode_sentences(tokenizer, config, [("Ana", "\u2581", "nunca-visto")])
+    assert pieces.starts == [0, 1, 2] and pieces.words == ["Ana", "\ufffd", "nunca-visto"]
+    assert pieces.ids == [tokenizer.token_id("Ana"), tokenizer.unk_id, tokenizer.unk_id]
 
 
 def test_a_word_that_the_tokenizer_drops_is_read_as_the_unknown_token() -> None:
@@ -142,22 +140,37 @@ def context(start: int, begin: int, end: int, total: int) -> float:
     return float(min(left, right))
 
 
-@pytest.mark.parametrize("kind", ["bpe", "character"])
-def test_windows_change_nothing_for_a_network_without_context(kind: str) -> None:
+def test_windows_change_nothing_for_a_network_without_context_and_what_is_refused() -> None:
     """Its attention adds nothing, so that a word's tag depends on its first token alone."""
-    tokenizer = tokenizer_of(kind)
-    torch.manual_seed(1)
-    network = build_network(tagger(tokenizer)).eval()
-    for name, value in network.named_parameters():
-        if "self_attention.output" in name:
-            torch.nn.init.zeros_(value)
-    words = [word for sentence in SENTENCES for word in sentence] * 3
-    config = {"template": "bos-eos"}
-    (at_once,) = word_tags(TaskModel(network, tokenizer, config), [words])
-    rows = word_tags(TaskModel(network, tokenizer, config | {"max_len": 17}), [words, [], words[:2]])
-    assert rows[0].shape == (len(words), len(LABELS)) and rows[1].shape == (0, len(LABELS))
-    assert np.allclose(rows[0], at_once, atol=1e-6) and np.allclose(rows[2], at_once[:2], atol=1e-6)
-    assert np.allclose(at_once.sum(axis=1), 1) and not np.allclose(at_once[0], at_once[1])
+    for kind in ("bpe", "character"):
+        tokenizer = tokenizer_of(kind)
+        torch.manual_seed(1)
+        network = build_network(tagger(tokenizer)).eval()
+        for name, value in network.named_parameters():
+            if "self_attention.output" in name:
+                torch.nn.init.zeros_(value)
+        words = [word for sentence in SENTENCES for word in sentence] * 3
+        config = {"template": "bos-eos"}
+        (at_once,) = word_tags(TaskModel(network, tokenizer, config), [words])
+        rows = word_tags(TaskModel(network, tokenizer, config | {"max_len": 17}), [words, [], words[:2]])
+        assert rows[0].shape == (len(words), len(LABELS)) and rows[1].shape == (0, len(LABELS))
+        assert np.allclose(rows[0], at_once, atol=1e-6) and np.allclose(rows[2], at_once[:2], atol=1e-6)
+        assert np.allclose(at_once.sum(axis=1), 1) and not np.allclose(at_once[0], at_once[1])
+    model = model_that_says({"Porto": "B-LOC"})
+    for arguments, message in (
+        ({}, "give a text or `words`, one of them"),
+        ({"text": "a", "words": ["a"]}, "give a text or `words`, one of them"),
+        ({"words": "o gato"}, "`words` must be a list of words, or a list of such lists: got str"),
+        ({"words": ["o", ["gato"]]}, "got a list of both"),
+        ({"words": ["o", None]}, "got a list of both or neither"),
+        ({"words": ["o", ""]}, "a word must have at least one character: word 1 is ''"),
+        ({"words": [["o", 3]]}, "a text must be a str: got int"),
+        ({"text": 3}, "give a text or a list of texts: got int"),
+    ):
+        fails(UsageError, message, model.tag, **arguments)
+    bare = Model(build_network(replace(tagger(tokenizer_of("word")), heads=())), None, {"task": "embedding"}, None)
+    said = "trained for embedding and has no tagging head: fine-tune it by a recipe with `task: tagging` and `init"
+    fails(CapabilityError, said, bare.tag, "a")
 
 
 def model_that_says(tags: dict[str, str], labels: tuple[str, ...] = LABELS) -> Model:
@@ -184,7 +197,7 @@ def model_that_says(tags: dict[str, str], labels: tuple[str, ...] = LABELS) -> M
     return Model(network, tokenizer, {"task": "tagging", "template": "bos-eos"}, None)
 
 
-def test_entities_are_characters_of_the_given_text() -> None:
+def test_entities_are_characters_of_the_given_text_or_of_words_and_tags_are_legal() -> None:
     names = {"Ines": "B-PER", "de": "I-PER", "Castro": "I-PER", "Évora": "B-LOC", "Açores": "I-LOC", "mora": "O"}
     model = model_that_says(names)
     text = "😀  (Ines de  Castro) mora\tem E\u0301vora, Açores!"
@@ -198,17 +211,11 @@ def test_entities_are_characters_of_the_given_text() -> None:
     person = [word.probability for word in words if word.label.endswith("PER")]
     assert found[0].probability == pytest.approx(np.prod(person)) and min(person) > 0.99
     assert model.tag([text, "", "nada"]) == [found, [], []]
-
-
-def test_words_are_taken_as_they_are() -> None:
     model = model_that_says({"Porto": "B-LOC", "Alegre": "I-LOC"})
-    (found,) = model.tag(words=["em", "Porto", "Alegre"])
-    assert (found.label, found.text, found.start, found.end) == ("LOC", "Porto Alegre", 3, 15)
+    (one,) = model.tag(words=["em", "Porto", "Alegre"])
+    assert (one.label, one.text, one.start, one.end) == ("LOC", "Porto Alegre", 3, 15)
     assert [len(found) for found in model.tag(words=[["Porto"], ["d'água", "x"], []])] == [1, 0, 0]
     assert model.tag(words=[]) == []
-
-
-def test_plain_tags_give_one_entity_a_word() -> None:
     model = model_that_says({"o": "DET", "gato": "NOUN", "Porto": "NOUN"}, ("DET", "NOUN", "O"))
     found = model.tag("o gato Porto .")
     right = [("DET", "o"), ("NOUN", "gato"), ("NOUN", "Porto"), ("O", ".")]
@@ -216,9 +223,6 @@ def test_plain_tags_give_one_entity_a_word() -> None:
     assert found == model.tag_words("o gato Porto .") and isinstance(found[0], Entity)
     with pytest.raises(UsageError, match=r"`constrained` has no effect on plain tags: the labels are DET, NOUN"):
         model.tag("o gato", constrained=True)
-
-
-def test_constrained_tags_are_legal() -> None:
     model = model_that_says({"Porto": "I-LOC", "mora": "O"})
 
     def labels(**options: bool) -> list[str]:
@@ -230,31 +234,3 @@ def test_constrained_tags_are_legal() -> None:
         model.config["tag_scheme"] = scheme  # that of the training data
         assert (labels() == ["O", "I-LOC"]) == (labels(constrained=True) == ["O", "I-LOC"]) == legal
         assert labels(constrained=False) == ["O", "I-LOC"]
-
-
-def test_what_is_refused() -> None:
-    model = model_that_says({"Porto": "B-LOC"})
-    for arguments, message in (
-        ({}, "give a text or `words`, one of them"),
-        ({"text": "a", "words": ["a"]}, "give a text or `words`, one of them"),
-        ({"words": "o gato"}, "`words` must be a list of words, or a list of such lists: got str"),
-        ({"words": ["o", ["gato"]]}, "got a list of both"),
-        ({"words": ["o", None]}, "got a list of both or neither"),
-        ({"words": ["o", ""]}, "a word must have at least one character: word 1 is ''"),
-        ({"words": [["o", 3]]}, "a text must be a str: got int"),
-        ({"text": 3}, "give a text or a list of texts: got int"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            model.tag(**arguments)  # type: ignore[call-overload]
-    bare = Model(build_network(replace(tagger(tokenizer_of("word")), heads=())), None, {"task": "embedding"}, None)
-    said = "trained for embedding and has no tagging head: fine-tune it by a recipe with `task: tagging` and `init"
-    with pytest.raises(CapabilityError, match=said):
-        bare.tag("a")
-
-
-def test_a_network_of_words_reads_one_id_a_word() -> None:
-    tokenizer = tokenizer_of("word")
-    config = NetworkConfig("elmo", vocab_size=tokenizer.vocab_size, d_model=8, n_layers=1)
-    (pieces,) = encode_sentences(tokenizer, config, [("Ana", "\u2581", "nunca-visto")])
-    assert pieces.starts == [0, 1, 2] and pieces.words == ["Ana", "\ufffd", "nunca-visto"]
-    assert pieces.ids == [tokenizer.token_id("Ana"), tokenizer.unk_id, tokenizer.unk_id]

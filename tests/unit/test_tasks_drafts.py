@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from atento.base.errors import CapabilityError, RecipeError, UsageError
@@ -14,6 +13,7 @@ from atento.model import Model, load
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
+from failing import fails
 
 NETWORK = NetworkConfig(d_model=16, d_ff=24, n_heads=2, n_layers=2, dropout=0.0)
 PROMPT = "abc abc abc ab"
@@ -46,9 +46,9 @@ def test_a_model_that_drafts_is_loaded_once_and_changes_no_text(tmp_path: Path) 
     usual = made(tokenizer, decoding={"beam": 1, "draft": ["ngrams"]})
     assert usual.decoding.draft == ("ngrams",) and usual.generate(PROMPT, max_new_tokens=20) == plain[0]
     assert usual.generate(PROMPT, beam=3, max_new_tokens=5) == model.generate(PROMPT, beam=3, max_new_tokens=5)
-    assert load(folder).generate(PROMPT, max_new_tokens=4, sample=True, draft="ngrams", seed=3) == load(
-        folder
-    ).generate(PROMPT, max_new_tokens=4, sample=True, seed=3)
+    options: dict[str, Any] = {"max_new_tokens": 4, "sample": True, "seed": 3}
+    one, other = load(folder), load(folder)
+    assert one.generate(PROMPT, draft="ngrams", **options) == other.generate(PROMPT, **options)
 
 
 def test_what_is_refused() -> None:
@@ -60,8 +60,7 @@ def test_what_is_refused() -> None:
     others["source"][0].network = build_network(replace(NETWORK, vocab_size=model.tokenizer.vocab_size))
     for name, (other, message) in others.items():
         model._drafting[name] = other
-        with pytest.raises(CapabilityError, match=message):
-            model.generate(PROMPT, draft=name)
+        fails(CapabilityError, message, model.generate, PROMPT, draft=name)
     for options, message in (
         ({"beam": 3}, "`decoding.draft` and `beam` exclude each other: a draft is for greedy search"),
         ({"mbr": "chrf"}, "`decoding.draft` and `mbr` exclude each other"),
@@ -70,7 +69,5 @@ def test_what_is_refused() -> None:
         ({"draft_tokens": 0}, "`decoding.draft_tokens` must be at least 1: got 0"),
         ({"draft": [""]}, "`decoding.draft` must hold strings that are not empty"),
     ):
-        with pytest.raises(RecipeError, match=message):
-            model.generate(PROMPT, **{"draft": "ngrams"} | options)
-    with pytest.raises(UsageError, match="`draft_tokens` has no effect: it is for `draft`"):
-        model.generate(PROMPT, draft_tokens=3)
+        fails(RecipeError, message, model.generate, PROMPT, **{"draft": "ngrams"} | options)
+    fails(UsageError, "`draft_tokens` has no effect: it is for `draft`", model.generate, PROMPT, draft_tokens=3)

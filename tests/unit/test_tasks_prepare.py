@@ -30,6 +30,7 @@ from atento.tasks.split_evaluation import held_out_batches, mean_losses, validat
 from atento.tasks.task_model import TaskModel
 from atento.text.tokenizer import Tokenizer
 from atento_world import write
+from failing import fails
 
 PAIRS = write("train", 40)
 TEXTS = [text for pair in PAIRS for text in (pair.source, pair.target)]
@@ -74,7 +75,7 @@ EVERY = pairs_of([pair.source for pair in PAIRS], [pair.target for pair in PAIRS
 # Data ---------------------------------------------------------------------------------------------------------------
 
 
-def test_splits_are_joined_and_what_is_left_out_is_counted(tsv: Any, tmp_path: Path) -> None:
+def test_splits_are_joined_and_what_is_bad_or_left_out_is_counted(tsv: Any, tmp_path: Path) -> None:
     one, two = tsv("a.tsv", [("a", "b"), ("", "c"), ("d", "e")]), tsv("b.tsv", [("f", "g")])
     valid = tsv("v.tsv", [("a", "b"), ("f", "g"), ("x", "y"), ("a", "b")])
     said: list[str] = []
@@ -86,23 +87,19 @@ def test_splits_are_joined_and_what_is_left_out_is_counted(tsv: Any, tmp_path: P
         "warning: a.tsv: 1 pair with an empty side left out",
         "warning: 3 of 4 validation pairs of v.tsv are also in the training data",
     ]
-
-
-def test_bad_records_are_refused_or_counted(tsv: Any, tmp_path: Path) -> None:
-    source = tsv("a.tsv", [("a", "b"), ("c", "d")])
-    with (tmp_path / "a.tsv").open("ab") as file:
+    source = tsv("bad.tsv", [("a", "b"), ("c", "d")])
+    with (tmp_path / "bad.tsv").open("ab") as file:
         file.write(b"only one\nx\ty\xff\n")
-    with pytest.raises(DataError, match=r"a.tsv:3: 1 column separated by a tab"):
-        read_data(recipe([source]), tmp_path, print)
-    said: list[str] = []
+    fails(DataError, r"bad.tsv:3: 1 column separated by a tab", read_data, recipe([source]), tmp_path, print)
+    said.clear()
     data = read_data(recipe([source], data={"skip_bad": True}), tmp_path, said.append)
     assert data.train["source"] == ["a", "c"] and data.valid is None and data.test is None
-    assert len(said) == 1 and said[0].startswith("warning: a.tsv: 2 bad records left out, first a.tsv:3: 1 column")
-
-
-def test_without_training_data_there_is_nothing_to_do(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"`data.train` names no data"):
-        read_data(recipe(), tmp_path, print)
+    assert len(said) == 1 and said[0].startswith("warning: bad.tsv: 2 bad records left out, first bad.tsv:3: 1 column")
+    fails(RecipeError, r"`data.train` names no data", read_data, recipe(), tmp_path, print)
+    worlds = SourceConfig(world="train", count=30), SourceConfig(world="train", count=10)
+    said.clear()
+    read_data(recipe([worlds[0]], [worlds[1]]), tmp_path, said.append)
+    assert all("of the micro-world's train are also in the training data" in line for line in said)
 
 
 def test_the_fingerprint_is_of_what_is_trained_and_validated_on(tsv: Any, tmp_path: Path) -> None:
@@ -122,17 +119,10 @@ def test_the_fingerprint_is_of_what_is_trained_and_validated_on(tsv: Any, tmp_pa
     assert len({fingerprint(*other) for other in others} | {same}) == len(others) + 1
 
 
-def test_the_micro_world_is_named_in_a_warning(tmp_path: Path) -> None:
-    train, valid = SourceConfig(world="train", count=30), SourceConfig(world="train", count=10)
-    said: list[str] = []
-    read_data(recipe([train], [valid]), tmp_path, said.append)
-    assert all("of the micro-world's train are also in the training data" in line for line in said)
-
-
 # Tokenizer and network ----------------------------------------------------------------------------------------------
 
 
-def test_a_tokenizer_is_trained_or_read(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_tokenizer_is_trained_or_read_and_the_network_gets_its_numbers(tokenizer: Tokenizer, tmp_path: Path) -> None:
     tokenizer.save(tmp_path / "kept")
     said: list[str] = []
     read = tokenizer_for(recipe(tokenizer=TokenizerConfig(path="kept")), tmp_path, iter(()), said.append)
@@ -141,6 +131,14 @@ def test_a_tokenizer_is_trained_or_read(tokenizer: Tokenizer, tmp_path: Path) ->
     assert said == [f"tokenizer: word, {made.vocab_size} pieces"]
     with pytest.raises(TokenizerError, match=r"no tokenizer at .*none"):
         tokenizer_for(recipe(tokenizer=TokenizerConfig(path="none")), tmp_path, TEXTS, print)
+    made = network_for(recipe(network=NetworkConfig(d_model=32, n_heads=4)), tokenizer, EVERY)
+    assert (made.vocab_size, made.d_model, made.tokenizer_fingerprint) == (340, 32, tokenizer.fingerprint)
+    ids = tokenizer.specials
+    assert (made.pad_id, made.unk_id, made.bos_id, made.eos_id) == (*map(ids.id, ("pad", "unk", "bos", "eos")),)
+    assert made.start_id == made.bos_id
+    assert network_for(recipe(network=NetworkConfig(vocab_size=340)), tokenizer, EVERY).vocab_size == 340
+    with pytest.raises(RecipeError, match=r"`network.vocab_size` must be the tokenizer's: got 500 and 340"):
+        network_for(recipe(network=NetworkConfig(vocab_size=500)), tokenizer, EVERY)
 
 
 def test_a_vocabulary_for_each_side(tmp_path: Path) -> None:
@@ -168,17 +166,6 @@ def test_a_vocabulary_for_each_side(tmp_path: Path) -> None:
     assert one.target is one and network_for(recipe(), one, EVERY).embedding.shared
 
 
-def test_the_network_gets_the_tokenizers_numbers(tokenizer: Tokenizer) -> None:
-    made = network_for(recipe(network=NetworkConfig(d_model=32, n_heads=4)), tokenizer, EVERY)
-    assert (made.vocab_size, made.d_model, made.tokenizer_fingerprint) == (340, 32, tokenizer.fingerprint)
-    ids = tokenizer.specials
-    assert (made.pad_id, made.unk_id, made.bos_id, made.eos_id) == (*map(ids.id, ("pad", "unk", "bos", "eos")),)
-    assert made.start_id == made.bos_id
-    assert network_for(recipe(network=NetworkConfig(vocab_size=340)), tokenizer, EVERY).vocab_size == 340
-    with pytest.raises(RecipeError, match=r"`network.vocab_size` must be the tokenizer's: got 500 and 340"):
-        network_for(recipe(network=NetworkConfig(vocab_size=500)), tokenizer, EVERY)
-
-
 # Batches ------------------------------------------------------------------------------------------------------------
 
 
@@ -193,7 +180,9 @@ def batches_for(made: Recipe, tokenizer: Tokenizer, pairs: Split, say: Any = pri
     return found
 
 
-def test_over_long_and_blank_pairs_are_left_out_and_counted(tokenizer: Tokenizer) -> None:
+def test_every_pair_is_seen_once_an_epoch_as_written_but_for_long_and_blank_ones_and_drawn_subwords_spell_it(
+    tokenizer: Tokenizer,
+) -> None:
     lengths = [len(tokenizer.encode(pair.source)) for pair in PAIRS[:3]]
     assert max(lengths) < 50
     source = [*(pair.source for pair in PAIRS[:3]), "long " * 60, "short", "\x07", "ok"]
@@ -208,9 +197,6 @@ def test_over_long_and_blank_pairs_are_left_out_and_counted(tokenizer: Tokenizer
     ]
     with pytest.raises(DataError, match=r"no training pair is left: all are longer than `data.max_len` 2 tokens"):
         batches(tokenizer, pairs_of(source, target), said.append, max_len=2)
-
-
-def test_every_pair_is_seen_once_an_epoch_as_it_was_written(tokenizer: Tokenizer) -> None:
     made = batches(tokenizer, EVERY)
     assert made.updates_per_epoch > 3
     for epoch in range(2):
@@ -226,9 +212,8 @@ def test_every_pair_is_seen_once_an_epoch_as_it_was_written(tokenizer: Tokenizer
                     assert read == [tokenizer.bos_id, *labels[:-1]]  # teacher forcing: shifted right
                     seen[tokenizer.decode(source), tokenizer.decode(labels)] += 1
         assert seen == Counter(zip(EVERY["source"], EVERY["target"]))
-
-
-def test_drawn_subwords_spell_the_same_and_depend_on_epoch_and_seed_alone(tokenizer: Tokenizer) -> None:
+    made = parallel(Ragged([[5], [6, 7, 8]]), Ragged([[9, 9], [4]]), budget=9, seed=0, pad_id=0, start_id=2, eos_id=3)
+    assert sum(part.batch.targets for part in made.parts(0)) == 5
 
     def drawn(update: int, **options: Any) -> list[list[int]]:
         made = batches(tokenizer, EVERY, subword_dropout=0.3, **options)
@@ -271,7 +256,9 @@ def network(tokenizer: Tokenizer) -> Any:
     return build_network(network_for(recipe(network=config), tokenizer, EVERY))
 
 
-def test_f1_held_out_loss_is_the_mean_over_real_targets_without_dropout(tokenizer: Tokenizer, network: Any) -> None:
+def test_f1_held_out_loss_is_the_mean_over_real_targets_and_scores_the_metrics_of_the_translations(
+    tokenizer: Tokenizer, network: Any
+) -> None:
     """Against one sentence at a time through `log_softmax`, in float64."""
     network.eval()
     total, count = 0.0, 0
@@ -289,9 +276,6 @@ def test_f1_held_out_loss_is_the_mean_over_real_targets_without_dropout(tokenize
     assert found == {"vocabulary": pytest.approx(total / count, rel=1e-5)}
     scores = validation_scores(network, tokenizer, EVERY, recipe(metrics=()))
     assert scores == {"loss": found["vocabulary"], "nll": found["vocabulary"]}
-
-
-def test_validation_scores_are_the_metrics_of_the_translations(tokenizer: Tokenizer, network: Any) -> None:
     pairs = pairs_of([pair.source for pair in PAIRS[:6]], [pair.target for pair in PAIRS[:6]])
     made = recipe(decoding=DecodingConfig(beam=2, max_new_tokens=6), metrics=("chrf", "exact-match"))
     network.train()
@@ -305,52 +289,44 @@ def test_validation_scores_are_the_metrics_of_the_translations(tokenizer: Tokeni
     assert list(scores) == ["loss", "nll", "chrf", "exact-match"]
     assert validation_scores(network, tokenizer, pairs, replace(made, metrics=())).keys() == {"loss", "nll"}
     assert not network.training
-
-
-def test_validation_leaves_the_training_flag_even_when_it_fails(tokenizer: Tokenizer, network: Any) -> None:
+    # Even when it fails
     network.train()
     with pytest.raises(UsageError, match="unknown metric 'no-such'"):
         validation_scores(network, tokenizer, pairs_of(["a"], ["b"]), recipe(metrics=("no-such",)))
     assert network.training
 
 
-def test_padding_in_a_ragged_batch_is_no_target() -> None:
-    made = parallel(Ragged([[5], [6, 7, 8]]), Ragged([[9, 9], [4]]), budget=9, seed=0, pad_id=0, start_id=2, eos_id=3)
-    assert sum(part.batch.targets for part in made.parts(0)) == 5
-
-
-@pytest.mark.parametrize("sides", ["none", "source", "both"])
-def test_over_long_pairs_are_left_out_or_cut_and_counted(tokenizer: Tokenizer, sides: Any) -> None:
-    long, short = " ".join(["gato"] * 50), "gato alto"
-    pairs = pairs_of([long, short, long, short], [short, short, long, long])
-    config = recipe(data={"max_len": 20, "truncate": sides})
-    said: list[str] = []
-    batches = batches_for(config, tokenizer, pairs, said.append)
-    whole = [tokenizer.encode(text) for text in (long, short)]
-    kept = {"none": [1], "source": [0, 1], "both": [0, 1, 2, 3]}[sides]
-    assert len(batches) == len(kept)
-    for row, number in enumerate(kept):
-        assert batches.stores.first["source"][row].tolist() == whole[number % 2][:19]
-        assert batches.stores.first["target"][row].tolist() == whole[0 if number > 1 else 1][:19]
-    batch = batches.batch(np.arange(len(kept)))
-    assert batch.inputs["source_ids"].shape[1] <= 20 and batch.labels["vocabulary"].shape[1] <= 20
-    assert (
-        said
-        == {
-            "none": [
-                "warning: 3 of 4 training pairs left out: longer than 20 tokens; "
-                "`data.truncate: source` cuts long sources, and `data.max_len` raises the limit"
-            ],
-            "source": [
-                "warning: of 4 training pairs, 2 on the source side cut to 20 tokens",
-                "warning: 2 of 4 training pairs left out: longer than 20 tokens; `data.max_len` raises the limit",
-            ],
-            "both": ["warning: of 4 training pairs, 2 on the source side and 2 on the target side cut to 20 tokens"],
-        }[sides]
-    )
-
-
-def test_subwords_that_are_drawn_anew_are_cut_too(tokenizer: Tokenizer) -> None:
+def test_over_long_pairs_are_left_out_or_cut_and_counted_drawn_anew_too(tokenizer: Tokenizer) -> None:
+    for sides in ("none", "source", "both"):
+        long, short = " ".join(["gato"] * 50), "gato alto"
+        pairs = pairs_of([long, short, long, short], [short, short, long, long])
+        config = recipe(data={"max_len": 20, "truncate": sides})
+        said: list[str] = []
+        batches = batches_for(config, tokenizer, pairs, said.append)
+        whole = [tokenizer.encode(text) for text in (long, short)]
+        kept = {"none": [1], "source": [0, 1], "both": [0, 1, 2, 3]}[sides]
+        assert len(batches) == len(kept)
+        for row, number in enumerate(kept):
+            assert batches.stores.first["source"][row].tolist() == whole[number % 2][:19]
+            assert batches.stores.first["target"][row].tolist() == whole[0 if number > 1 else 1][:19]
+        batch = batches.batch(np.arange(len(kept)))
+        assert batch.inputs["source_ids"].shape[1] <= 20 and batch.labels["vocabulary"].shape[1] <= 20
+        assert (
+            said
+            == {
+                "none": [
+                    "warning: 3 of 4 training pairs left out: longer than 20 tokens; "
+                    "`data.truncate: source` cuts long sources, and `data.max_len` raises the limit"
+                ],
+                "source": [
+                    "warning: of 4 training pairs, 2 on the source side cut to 20 tokens",
+                    "warning: 2 of 4 training pairs left out: longer than 20 tokens; `data.max_len` raises the limit",
+                ],
+                "both": [
+                    "warning: of 4 training pairs, 2 on the source side and 2 on the target side cut to 20 tokens"
+                ],
+            }[sides]
+        )
     long = " ".join(["gatinho"] * 50)
     config = recipe(data={"max_len": 20, "truncate": "both"}, training=TrainingConfig(subword_dropout=0.3))
     batches = batches_for(config, tokenizer, pairs_of([long], [long]))

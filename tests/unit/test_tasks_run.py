@@ -30,6 +30,7 @@ from atento.text import Tokenizer
 from atento.training.journal import read_journal
 from atento_cli.demo import results, show
 from atento_world import write
+from failing import fails
 
 RECIPE = """
 task: translation
@@ -60,7 +61,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     return train(folder / "tiny.yaml", {"training.steps": 8}, out=folder / "run", threads=1)
 
 
-def test_what_it_gives_back(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_it_gives_back_and_that_arguments_win(capsys: pytest.CaptureFixture[str]) -> None:
     run = atento.train("tiny.yaml", {"training.steps": 3}, out="runs/x", device="cpu", threads=1)
     assert run == TrainedRun(Path("runs/x"), 3, run.best, run.best_step, None, "translation")
     scores = {e["step"]: e["bleu"] for e in read_journal(Path("runs/x/metrics.jsonl")) if e["event"] == "valid"}
@@ -68,6 +69,22 @@ def test_what_it_gives_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
     again = train("tiny.yaml", ["training.steps=3"], out="runs/x", threads=1)
     assert again.already_finished and (again.step, again.best, again.best_step) == (3, run.best, run.best_step)
+    for overrides in ({"training.seed": 7}, ["training.seed=7"]):
+        train("tiny.yaml", overrides, out="run", seed=9, precision="bfloat16", threads=1, force=True)
+        recipe = Path("run/recipe.yaml").read_text(encoding="utf-8")
+        assert "seed: 9" in recipe and "precision: bfloat16" in recipe
+        assert overrides in ({"training.seed": 7}, ["training.seed=7"])  # not changed behind the caller's back
+    test = {"data.test.0.world": "combinations", "data.test.0.count": 3}
+    run = train("tiny.yaml", test, out="tested", threads=1)
+    assert run.test is not None and set(run.test) == {"loss", "nll", "bleu", "chrf"} and not run.already_finished
+    again = train("tiny.yaml", test, out="tested", threads=1)
+    assert again.test == run.test and again.already_finished
+    # Outside the main thread
+    done: list[TrainedRun] = []
+    thread = threading.Thread(target=lambda: done.append(train("tiny.yaml", out="thread", threads=1)))
+    thread.start()
+    thread.join()
+    assert done[0].step == 4
 
 
 def test_sizes_that_the_recipe_leaves_open_fit_the_data_and_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,22 +97,6 @@ def test_sizes_that_the_recipe_leaves_open_fit_the_data_and_are_kept(capsys: pyt
     assert "d_model: 128" in Path("run/recipe.yaml").read_text(encoding="utf-8")
     train("least.yaml", {"training.steps": 3}, out="run", threads=1)
     assert "fitted to" not in capsys.readouterr().err and train("run", {"training.steps": 4}, threads=1).step == 4
-
-
-def test_test_scores_are_given_back_the_second_time_too() -> None:
-    test = {"data.test.0.world": "combinations", "data.test.0.count": 3}
-    run = train("tiny.yaml", test, out="run", threads=1)
-    assert run.test is not None and set(run.test) == {"loss", "nll", "bleu", "chrf"} and not run.already_finished
-    again = train("tiny.yaml", test, out="run", threads=1)
-    assert again.test == run.test and again.already_finished
-
-
-def test_arguments_win_over_the_recipe() -> None:
-    for overrides in ({"training.seed": 7}, ["training.seed=7"]):
-        train("tiny.yaml", overrides, out="run", seed=9, precision="bfloat16", threads=1, force=True)
-        recipe = Path("run/recipe.yaml").read_text(encoding="utf-8")
-        assert "seed: 9" in recipe and "precision: bfloat16" in recipe
-        assert overrides in ({"training.seed": 7}, ["training.seed=7"])  # not changed behind the caller's back
 
 
 def test_the_process_is_left_as_it_was() -> None:
@@ -119,14 +120,6 @@ def test_the_process_is_left_as_it_was() -> None:
         assert len(os.listdir("/proc/self/fd")) == files  # noqa: PTH208
 
 
-def test_it_trains_outside_the_main_thread() -> None:
-    done: list[TrainedRun] = []
-    thread = threading.Thread(target=lambda: done.append(train("tiny.yaml", out="run", threads=1)))
-    thread.start()
-    thread.join()
-    assert done[0].step == 4
-
-
 def test_what_is_refused_before_any_work() -> None:
     for call, kind, said in (
         (lambda: train("none.yaml"), RecipeError, "none.yaml"),
@@ -138,8 +131,7 @@ def test_what_is_refused_before_any_work() -> None:
         (lambda: train("tiny.yaml", out="tiny.yaml/x"), UsageError, "cannot be created: Not a directory"),
         (lambda: train("tiny.yaml", out=".", force=False), UsageError, "holds files and is not a run"),
     ):
-        with pytest.raises(kind, match=said):
-            call()
+        fails(kind, said, call)
     assert [path.name for path in Path().iterdir()] == ["tiny.yaml"]
     with pytest.raises(DataError, match=r"train\.tsv: no such file"):
         train("tiny.yaml", {"data.train": [{"file": "train.tsv", "source": 0, "target": 1}]}, out="run")
@@ -159,7 +151,7 @@ def test_force_moves_a_run_that_one_stands_in_only(tmp_path: Path, monkeypatch: 
     assert (tmp_path / "run" / "run.json").exists() and (tmp_path / "run.old-1" / "run.json").exists()
 
 
-def test_what_cannot_be_moved_or_written_is_said(tmp_path: Path) -> None:
+def test_what_cannot_be_moved_or_written_is_said_and_config_json_has_what_a_model_needs(tmp_path: Path) -> None:
     """A name too long for `.old-1`, and a folder that has gone."""
     (tmp_path / ("n" * 252)).mkdir()
     (tmp_path / ("n" * 252) / "letter.txt").write_text("Dear", encoding="utf-8")
@@ -167,9 +159,6 @@ def test_what_cannot_be_moved_or_written_is_said(tmp_path: Path) -> None:
         train("tiny.yaml", out=tmp_path / ("n" * 252), force=True)
     with pytest.raises(TrainingError, match=r"gone/run\.json cannot be written: No such file or directory"):
         write_whole(tmp_path / "gone" / "run.json", "{}")
-
-
-def test_config_json_says_all_that_using_a_model_needs() -> None:
     config = model_config(Recipe(task="translation", data=DataConfig(), name="x"), asdict(NetworkConfig()))
     assert config["model_type"] == "atento" and config["atento_version"] == atento.__version__
     assert (config["task"], config["name"], config["decoding"]["beam"]) == ("translation", "x", 4)
@@ -199,20 +188,8 @@ def test_texts_without_words_are_their_own_translations(trained: TrainedRun) -> 
     """Alone, in a list or in pieces; letters of any script are translated, and all by a model that learned to."""
     model = load(trained.folder, device="cpu")
     assert "without_words" not in model.config
-    as_it_is = [
-        "🙂 👍🏽",
-        "...",
-        " — ?!",
-        "☆",
-        "🇧🇷",
-        "42",
-        "123 🙂",
-        "%1$s: {{name}}",
-        "---",
-        "<b>7</b>",
-        "½",
-        "a@b.pt",
-    ]
+    as_it_is = ["🙂 👍🏽", "...", " — ?!", "☆", "🇧🇷", "42", "123 🙂", "%1$s: {{name}}", "---", "<b>7</b>"]
+    as_it_is += ["½", "a@b.pt"]
     assert model.translate(as_it_is) == as_it_is and model.translate(as_it_is[0]) == as_it_is[0]
     assert model.translate(["a 🙂", " ", *as_it_is])[1:] == ["", *as_it_is]
     assert model.translate("🙂", n_best=2, beam=2) == ["🙂"]
@@ -250,7 +227,9 @@ def test_texts_without_words_are_their_own_translations(trained: TrainedRun) -> 
         assert reads_signs(Split(columns, "")) is signs_are_read
 
 
-def test_evaluate_refuses_and_counts(trained: TrainedRun) -> None:
+def test_evaluate_refuses_and_counts_and_a_first_line_of_fields_is_a_header(
+    trained: TrainedRun, tmp_path: Path
+) -> None:
     Path("data.tsv").write_text("a\tb\nbroken\n\tc\n", encoding="utf-8")
     for call, kind, said in (
         (lambda: evaluate(trained.folder, "data.tsv", "cbow"), CapabilityError, f"{', '.join(scored())}: got 'cbow'"),
@@ -260,14 +239,22 @@ def test_evaluate_refuses_and_counts(trained: TrainedRun) -> None:
         (lambda: evaluate(trained.folder, "data.tsv", metrics=["blue"]), UsageError, "'blue'; did you mean"),
         (lambda: evaluate("nowhere", "data.tsv", skip_bad=True), UsageError, "no model at nowhere"),
     ):
-        with pytest.raises(kind, match=said):
-            call()
+        fails(kind, said, call)
     said_: list[str] = []
     evaluate(trained.folder, "data.tsv", skip_bad=True, metrics=["chrf"], say=said_.append)
     assert said_[0] == "warning: data.tsv: 1 pair with an empty side left out" and len(said_) == 2
     assert said_[1].startswith("warning: data.tsv: 1 bad record left out, first data.tsv:2: 1 column separated by")
     keyed, numbered = (source_of(name, "translation") for name in ("x.json.gz", "x.tsv.gz"))
     assert (keyed.source, keyed.target) == ("source", "target") and (numbered.source, numbered.target) == (0, 1)
+    table, keyed = tmp_path / "x.tsv", tmp_path / "x.jsonl"
+    table.write_text("label\tid\ttext\nA\t1\tum\n", encoding="utf-8")
+    keyed.write_text('{"text": "um", "pair": "dois", "label": "A"}\n', encoding="utf-8")
+    named = source_of(table, "classification")
+    assert (named.text, named.label, named.pair) == ("text", "label", None)
+    assert source_of(keyed, "classification").pair == "pair"
+    table.write_text("um\tA\n", encoding="utf-8")
+    numbered = source_of(table, "classification")
+    assert (numbered.text, numbered.label) == (0, 1)
 
 
 # The demo's page of results -----------------------------------------------------------------------------------------
@@ -283,15 +270,3 @@ def test_the_demo_shows_scores_translations_a_page_and_what_to_type_next(trained
     assert (trained.folder / "attention.html").read_text(encoding="utf-8").startswith("<!")
     assert f"atento attend {trained.folder} " in text and lines[-1].startswith("  atento train ")
     assert "alignment error rate" in text or "alignment: the tokenizer's words are not the grammar's" in text
-
-
-def test_a_table_whose_first_line_names_the_fields_has_a_header(tmp_path: Path) -> None:
-    table, keyed = tmp_path / "x.tsv", tmp_path / "x.jsonl"
-    table.write_text("label\tid\ttext\nA\t1\tum\n", encoding="utf-8")
-    keyed.write_text('{"text": "um", "pair": "dois", "label": "A"}\n', encoding="utf-8")
-    named = source_of(table, "classification")
-    assert (named.text, named.label, named.pair) == ("text", "label", None)
-    assert source_of(keyed, "classification").pair == "pair"
-    table.write_text("um\tA\n", encoding="utf-8")
-    numbered = source_of(table, "classification")
-    assert (numbered.text, numbered.label) == (0, 1)

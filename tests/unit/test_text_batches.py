@@ -37,16 +37,7 @@ def batches_of(rows: Ragged, objective: Causal | Masked, budget: int) -> Planned
     return PlannedBatches(MemoryStore({"ids": rows}), objective, budget=budget, seed=7)
 
 
-def test_e1_each_token_is_guessed_from_those_before_it() -> None:
-    batch = lay_out(Causal(PAD), Ragged([[BOS, 7, 8, EOS], [BOS, 9, EOS]]), [0, 1], 0)
-    assert batch.inputs.keys() == {"ids"}  # padding is on the right, where no query looks
-    assert batch.inputs["ids"].tolist() == [[BOS, 7, 8], [BOS, 9, PAD]]
-    assert batch.labels["vocabulary"].tolist() == [[7, 8, EOS], [9, EOS, -1]]
-    assert batch.real("ids").tolist() == [[True, True, True], [True, True, False]]
-    assert batch.targets == 5
-
-
-def test_e2_what_is_hidden_is_counted_fairly() -> None:
+def test_e1_e2_what_is_hidden_is_counted_fairly_and_tokens_are_guessed_from_those_before() -> None:
     """Rates within 3 sigma over a million tokens; the marks at both ends and padding are never chosen."""
     rows = Ragged([[BOS, *np.random.default_rng(i).integers(5, V, 250).tolist(), EOS] for i in range(200)])
     objective, chosen, fates, read = masked(), 0, np.zeros(3), 0
@@ -55,27 +46,32 @@ def test_e2_what_is_hidden_is_counted_fairly() -> None:
         ids, labels = batch.inputs["ids"], batch.labels["vocabulary"]
         whole = rows.padded(np.arange(200), PAD)
         hidden = labels >= 0
-        assert not hidden[:, 0].any() and not hidden[:, -1].any()
-        assert torch.equal(labels[hidden], whole[hidden])
+        assert not hidden[:, 0].any() and not hidden[:, -1].any() and torch.equal(labels[hidden], whole[hidden])
         assert torch.equal(ids[~hidden], whole[~hidden])
         chosen, read = chosen + int(hidden.sum()), read + 200 * 250
         now, was = ids[hidden], whole[hidden]
         fates += [int((now == MASK).sum()), int(((now != MASK) & (now != was)).sum()), int((now == was).sum())]
         assert int(now.min()) >= MASK and int(now.max()) < V
-    assert read == 1_000_000
-    assert abs(chosen - 0.15 * read) < 3 * np.sqrt(read * 0.15 * 0.85)
+    assert read == 1_000_000 and abs(chosen - 0.15 * read) < 3 * np.sqrt(read * 0.15 * 0.85)
     same = 0.1 / (V - 5)  # a drawn token may be the one that stood there
     for got, share in zip(fates, (0.8, 0.1 - same, 0.1 + same)):
         assert abs(got - share * chosen) < 3 * np.sqrt(chosen * share * (1 - share))
-
-
-def test_e2_short_texts_hide_one_token_and_share_fairly_beyond_it() -> None:
     rows = Ragged([[BOS, 7, EOS]] * 10 + [[BOS, *range(5, 15), EOS]] * 4000)
     batch = lay_out(masked(), rows, range(len(rows)), 0)
     counts = (batch.labels["vocabulary"] >= 0).sum(dim=1)
     assert counts[:10].tolist() == [1] * 10
     assert set(counts[10:].tolist()) == {1, 2}  # 15 % of ten
     assert abs(float(counts[10:].float().mean()) - 1.5) < 3 * 0.5 / np.sqrt(4000)
+    rows = sequences(50, 3)
+    first, second, other = (
+        lay_out(masked(), rows, range(50), epoch, seed).labels["vocabulary"] for epoch, seed in ((0, 1), (1, 1), (0, 2))
+    )
+    assert not torch.equal(first, second) and not torch.equal(first, other)
+    batch = lay_out(Causal(PAD), Ragged([[BOS, 7, 8, EOS], [BOS, 9, EOS]]), [0, 1], 0)
+    assert batch.inputs.keys() == {"ids"}  # padding is on the right, where no query looks
+    assert batch.inputs["ids"].tolist() == [[BOS, 7, 8], [BOS, 9, PAD]]
+    assert batch.labels["vocabulary"].tolist() == [[7, 8, EOS], [9, EOS, -1]]
+    assert batch.real("ids").tolist() == [[True, True, True], [True, True, False]] and batch.targets == 5
 
 
 @given(st.integers(1, 40), st.integers(0, 3), st.integers(0, 5))
@@ -86,14 +82,6 @@ def test_hidden_tokens_depend_on_seed_epoch_and_row_alone(count: int, epoch: int
     length = int(rows.lengths[-1])
     assert torch.equal(last.inputs["ids"][0], whole.inputs["ids"][-1, :length])
     assert torch.equal(last.labels["vocabulary"][0], whole.labels["vocabulary"][-1, :length])
-
-
-def test_other_epochs_and_seeds_hide_other_tokens() -> None:
-    rows = sequences(50, 3)
-    first, second, other = (
-        lay_out(masked(), rows, range(50), epoch, seed).labels["vocabulary"] for epoch, seed in ((0, 1), (1, 1), (0, 2))
-    )
-    assert not torch.equal(first, second) and not torch.equal(first, other)
 
 
 @pytest.mark.parametrize("objective", [Causal(PAD), masked()])

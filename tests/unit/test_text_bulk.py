@@ -47,7 +47,7 @@ def test_looked_up_words_give_the_ids_of_the_whole_text(kind: str, lower: bool) 
     check()
 
 
-def test_words_are_forgotten_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_share_a_small_table_and_are_forgotten_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "_SLOTS", 3)
     encoder = BulkEncoder(TOKENIZERS["bpe", False])
     sizes = []
@@ -55,10 +55,7 @@ def test_words_are_forgotten_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -
         assert by_text(encoder, [text]) == TOKENIZERS["bpe", False].encode_batch([text])
         sizes.append(len(encoder._words))
     assert sizes == [2, 4, 5, 3, 3, 3]
-
-
-def test_words_of_all_lengths_share_a_small_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half the slots taken, so that searches pass over other words; words around 8, 16 and 64 bytes, and prefixes."""
+    # Half the slots taken, so that searches pass over other words; words around 8, 16 and 64 bytes, and prefixes
     monkeypatch.setattr(bulk, "_SLOTS", 8)
     tokenizer = TOKENIZERS["bpe", False]
     encoder = BulkEncoder(tokenizer)
@@ -67,9 +64,10 @@ def test_words_of_all_lengths_share_a_small_table(monkeypatch: pytest.MonkeyPatc
         texts = [" ".join(words[: begin + 10]), "", " ", words[begin] + "  " + words[begin // 2]]
         assert by_text(encoder, texts) == tokenizer.encode_batch(texts)
     assert len(encoder._words) > 100
+    assert bulk.id_type(65_536).itemsize == 2 and bulk.id_type(65_537).itemsize == 4
 
 
-def test_worker_processes_answer_in_order(tmp_path: Path) -> None:
+def test_worker_processes_answer_in_order_with_the_same_tokenizer(tmp_path: Path) -> None:
     tokenizer = TOKENIZERS["bpe", False]
     tokenizer.save(tmp_path / "tokenizer")
     blocks = [[f"gato {number}", "", LINES[number % 5]] for number in range(20)]
@@ -79,10 +77,10 @@ def test_worker_processes_answer_in_order(tmp_path: Path) -> None:
                 assert texts == block
                 assert encoded.ids.tolist() == [token for text in block for token in tokenizer.encode(text)]
                 assert encoded.lengths.tolist() == [len(tokenizer.encode(text)) for text in block]
-
-
-def test_ids_of_a_large_vocabulary_need_more_than_16_bits() -> None:
-    assert bulk.id_type(65_536).itemsize == 2 and bulk.id_type(65_537).itemsize == 4
+    # What a worker loads has the same fingerprint, and is split alike
+    for tokenizer in TOKENIZERS.values():
+        tokenizer.save(tmp_path / "t")
+        assert Tokenizer.load(tmp_path / "t").splits_at_spaces == tokenizer.splits_at_spaces
 
 
 def test_a_worker_that_ends_is_an_error(tmp_path: Path) -> None:
@@ -97,10 +95,3 @@ def test_a_worker_that_ends_is_an_error(tmp_path: Path) -> None:
 
     with EncodingPool(tmp_path / "tokenizer", 1) as pool, pytest.raises(AtentoError, match="ended with status -9"):
         list(pool.encode(blocks(pool)))
-
-
-def test_the_loaded_tokenizer_is_the_same(tmp_path: Path) -> None:
-    """What a worker loads has the same fingerprint, and is split alike."""
-    for tokenizer in TOKENIZERS.values():
-        tokenizer.save(tmp_path / "t")
-        assert Tokenizer.load(tmp_path / "t").splits_at_spaces == tokenizer.splits_at_spaces

@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -16,20 +17,13 @@ from atento.networks import build_network
 from atento.tasks import text_generation
 from atento.tasks.text_generation import GeneratedText, TextGenerator, token_limit
 from atento.training.allocator import check_memory
+from failing import fails
 
-LEARNED = NetworkConfig(
-    architecture="decoder",
-    vocab_size=20,
-    d_model=16,
-    d_ff=16,
-    n_heads=2,
-    n_layers=1,
-    max_len=12,
-    positions=PositionConfig("learned"),
-)
+SIZES: dict[str, Any] = {"vocab_size": 20, "d_model": 16, "d_ff": 16, "n_heads": 2, "n_layers": 1, "max_len": 12}
+LEARNED = NetworkConfig("decoder", **SIZES, positions=PositionConfig("learned"))
 
 
-def test_the_usual_limit_gives_way_to_the_least_that_is_asked_for() -> None:
+def test_the_usual_limit_gives_way_to_the_least_that_is_asked_for_and_outputs_cut_short_are_counted() -> None:
     endless = NetworkConfig(vocab_size=20)
     assert token_limit(5, 1, DecodingConfig(), endless, is_prompt=False) == 2 * 4 + 16
     assert token_limit(5, 1, DecodingConfig(min_new_tokens=100), endless, is_prompt=False) == 100
@@ -37,9 +31,8 @@ def test_the_usual_limit_gives_way_to_the_least_that_is_asked_for() -> None:
     assert token_limit(5, 0, DecodingConfig(max_new_tokens=50), LEARNED, is_prompt=True) == 12 - 4
     with pytest.raises(UsageError, match="a prompt of 13 tokens fills all 12 positions of the network"):
         token_limit(13, 0, DecodingConfig(), LEARNED, is_prompt=True)
-
-
-def test_outputs_that_end_for_want_of_places_are_counted() -> None:
+    check_memory(1000, 16 * 1000, "cpu")
+    fails(UsageError, r"1,000,000,000,000 parameters need 14901 GiB", check_memory, 10**12, 16 * 10**12, "cpu")
     torch.manual_seed(0)
     network = build_network(LEARNED).eval()
 
@@ -79,9 +72,3 @@ def test_batches_side_by_side_hold_no_more_than_their_caches_may_take(monkeypatc
             generator.write([[5, 6]] * 40)
         assert max(most) == expected
         most.clear()
-
-
-def test_a_network_that_no_memory_holds_is_refused_before_it_is_built() -> None:
-    check_memory(1000, 16 * 1000, "cpu")
-    with pytest.raises(UsageError, match=r"1,000,000,000,000 parameters need 14901 GiB"):
-        check_memory(10**12, 16 * 10**12, "cpu")

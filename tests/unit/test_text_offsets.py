@@ -48,9 +48,8 @@ def test_each_token_stands_where_its_offset_says(kind: str, tmp_path: Path) -> N
     draw, hidden = random.Random(7), set(tokenizer.specials.ids.values())
     hidden |= {tokenizer.token_id(BYTES[byte]) for byte in range(0x20, 0x7F)} if kind == "fallback" else set()
     usable = [token for token in range(tokenizer.vocab_size) if token not in hidden]
-    single = [
-        token for token in usable if isinstance(s := tokenizer.spelling(token), bytes) and len(s) == 1 and s[0] > 127
-    ]
+    spelled = {token: tokenizer.spelling(token) for token in usable}
+    single = [token for token, s in spelled.items() if isinstance(s, bytes) and len(s) == 1 and s[0] > 127]
     broken = 0
     for _ in range(400):
         ids = [draw.choice(single if single and draw.random() < 0.5 else usable) for _ in range(draw.randint(1, 12))]

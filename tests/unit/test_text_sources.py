@@ -2,7 +2,6 @@
 
 import gzip
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
@@ -14,6 +13,7 @@ from atento.data.files.several_files import source_files
 from atento.data.files.text_sources import texts_of
 from atento.data.records.reader import TEXT, read_records
 from atento.runs.prepare import read_data
+from failing import fails
 
 BOOK = "Primeira linha da obra, que é bem com-\nprida e segue aqui.\n\nOutra.\nUm comprida livro.\n\n\nFim"
 
@@ -28,9 +28,8 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
+def test_they_are_the_texts_of_read_records_of_files_documents_folders_and_patterns(corpus: Path) -> None:
+    for keys in (
         {"file": "book.txt"},
         {"file": "book.txt", "paragraphs": True},
         {"file": "book.txt", "documents": "blank-lines"},
@@ -40,38 +39,26 @@ def corpus(tmp_path: Path) -> Path:
         {"file": "deep/b.jsonl", "text": "body"},
         {"file": "deep/er/c.txt.zst"},
         {"world": "valid", "text": "en", "count": 20},
-    ],
-)
-def test_they_are_the_texts_of_read_records(corpus: Path, keys: dict[str, Any]) -> None:
-    source = SourceConfig(**keys)
-    assert list(texts_of(source, corpus)) == read_records(source, TEXT, corpus)["text"]
-
-
-def test_documents_of_a_file(corpus: Path) -> None:
+    ):
+        source = SourceConfig(**keys)
+        assert list(texts_of(source, corpus)) == read_records(source, TEXT, corpus)["text"]
     lines = SourceConfig(file="book.txt", documents="blank-lines")
-    assert list(texts_of(lines, corpus)) == [
-        "Primeira linha da obra, que é bem com-\nprida e segue aqui.",
-        "Outra.\nUm comprida livro.",
-        "Fim",
-    ]
+    first = "Primeira linha da obra, que é bem com-\nprida e segue aqui."
+    assert list(texts_of(lines, corpus)) == [first, "Outra.\nUm comprida livro.", "Fim"]
     assert list(texts_of(SourceConfig(file="book.txt", documents="file"), corpus)) == [BOOK]
     assert read_records(lines, TEXT, corpus).origins.where(1) == "book.txt:4"
-
-
-def test_folders_and_patterns(corpus: Path) -> None:
+    with pytest.raises(RecipeError, match="has `documents: file`, which is for text files without `paragraphs`"):
+        source = {"file": "book.txt", "paragraphs": True, "documents": "file"}
+        load_recipe({"task": "language-modeling", "data": {"train": source}})
     texts = SourceConfig(file="deep")
     assert source_files(texts, corpus) == ["deep/a.txt.gz", "deep/er/c.txt.zst"]
     assert list(texts_of(texts, corpus)) == ["um", "dois", "três", "três", "três"]
     assert source_files(SourceConfig(file="**/*.txt*"), corpus) == ["book.txt", "deep/a.txt.gz", "deep/er/c.txt.zst"]
     assert list(texts_of(SourceConfig(file=str(corpus / "deep" / "*.jsonl"), text="body"), Path("/"))) == ["x", "y"]
-    with pytest.raises(DataError, match=r"none\*: no file matches"):
-        source_files(SourceConfig(file="none*"), corpus)
+    fails(DataError, r"none\*: no file matches", source_files, SourceConfig(file="none*"), corpus)
     (corpus / "empty").mkdir()
     with pytest.raises(DataError, match=r"empty: the folder holds no file that ends in \.txt"):
         source_files(SourceConfig(file="empty"), corpus)
-
-
-def test_a_recipe_reads_a_folder(corpus: Path) -> None:
     loaded = load_recipe({"task": "language-modeling", "data": {"train": "deep", "folder": str(corpus)}})
     train = read_data(loaded.recipe, loaded.folder, lambda line: None).train
     assert train["text"] == ["um", "dois", "três", "três", "três"] and train.where(3) == "deep/er/c.txt.zst:2"
@@ -80,13 +67,9 @@ def test_a_recipe_reads_a_folder(corpus: Path) -> None:
 def test_bad_records_are_raised_or_passed_on(corpus: Path) -> None:
     (corpus / "bad.jsonl").write_text('{"text": "a"}\n{"text": 1}\n{"text": "b"}\n')
     source = SourceConfig(file="bad.jsonl", text="text")
-    with pytest.raises(DataError, match=r"bad.jsonl:2"):
-        list(texts_of(source, corpus))
+    fails(DataError, r"bad.jsonl:2", list, texts_of(source, corpus))
     errors: list[DataError] = []
     assert list(texts_of(source, corpus, errors.append)) == ["a", "b"] and len(errors) == 1
-
-
-def test_damaged_zstandard_data(corpus: Path) -> None:
     packed = zstandard.compress(b"o gato pulou alto\n" * 5000)
     (corpus / "cut.txt.zst").write_bytes(packed[:-3])
     with pytest.raises(DataError, match=r"cut.txt.zst: the Zstandard data is cut short"):
@@ -100,9 +83,3 @@ def test_damaged_zstandard_data(corpus: Path) -> None:
     (corpus / "unnamed.txt").write_bytes(packed)
     with pytest.raises(DataError, match=r"is compressed by Zstandard; name it .zst"):
         list(texts_of(SourceConfig(file="unnamed.txt"), corpus))
-
-
-def test_documents_are_of_text_files(corpus: Path) -> None:
-    with pytest.raises(RecipeError, match="has `documents: file`, which is for text files without `paragraphs`"):
-        source = {"file": "book.txt", "paragraphs": True, "documents": "file"}
-        load_recipe({"task": "language-modeling", "data": {"train": source}})

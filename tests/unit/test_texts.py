@@ -4,13 +4,12 @@ import gzip
 import json
 from pathlib import Path
 
-import pytest
-
 from atento.base.errors import DataError
 from atento.config.recipe import SourceConfig
 from atento.data.records.reader import TEXT, read_records
 from atento.data.records.splits import overlap
 from atento_world import write
+from failing import fails
 
 LINES = ["o gato pulou", "", "a menina lê", "   ", "já é tarde"]
 KEPT = ["o gato pulou", "a menina lê", "já é tarde"]
@@ -31,7 +30,7 @@ def write_kinds(folder: Path) -> dict[str, SourceConfig]:
     return {name: SourceConfig(file=name, text=column) for name, column in columns.items()}
 
 
-def test_every_kind_of_file_gives_the_same_texts(tmp_path: Path) -> None:
+def test_every_kind_of_file_and_the_micro_world_give_the_same_texts_and_bad_lines_are_counted(tmp_path: Path) -> None:
     fingerprints = set()
     for name, source in write_kinds(tmp_path).items():
         found = read_records(source, TEXT, tmp_path)
@@ -41,32 +40,18 @@ def test_every_kind_of_file_gives_the_same_texts(tmp_path: Path) -> None:
     assert read_records(SourceConfig(file="a.txt"), TEXT, tmp_path).where(1) == "a.txt:3"
     assert read_records(SourceConfig(file="a.csv", text="text"), TEXT, tmp_path).where(1) == "a.csv:4"
     assert read_records(SourceConfig(file="a.txt", count=2), TEXT, tmp_path)["text"] == KEPT[:2]
-
-
-def test_bad_lines_are_refused_or_counted(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes(b"bom\n\xff\xfe ruim\nfim\n")
-    with pytest.raises(DataError, match=r"b\.txt:2"):
-        read_records(SourceConfig(file="b.txt"), TEXT, tmp_path)
+    fails(DataError, r"b\.txt:2", read_records, SourceConfig(file="b.txt"), TEXT, tmp_path)
     found = read_records(SourceConfig(file="b.txt"), TEXT, tmp_path, skip_bad=True)
     assert found["text"] == ["bom", "fim"]
     assert found.warnings()[0].startswith("b.txt: 1 bad record left out, first b.txt:2")
-
-
-@pytest.mark.parametrize("content", ["", "\n  \n"])
-def test_a_file_without_text_is_refused(content: str, tmp_path: Path) -> None:
-    (tmp_path / "c.txt").write_text(content, encoding="utf-8")
-    with pytest.raises(DataError, match=r"c\.txt: holds no text"):
-        read_records(SourceConfig(file="c.txt"), TEXT, tmp_path)
-
-
-def test_the_micro_world_in_either_language(tmp_path: Path) -> None:
+    for content in ("", "\n  \n"):
+        (tmp_path / "c.txt").write_text(content, encoding="utf-8")
+        fails(DataError, r"c\.txt: holds no text", read_records, SourceConfig(file="c.txt"), TEXT, tmp_path)
     pairs = write("valid", 20, 1)
     for text, side in ((None, "target"), ("en", "source")):
         texts = read_records(SourceConfig(world="valid", count=20, text=text), TEXT, tmp_path)["text"]
         assert texts == [getattr(pair, side) for pair in pairs]
-
-
-def test_overlap_counts_texts_that_stand_in_both(tmp_path: Path) -> None:
     for name, lines in (("t.txt", ["um", "dois"]), ("v.txt", ["dois", "três", "dois"])):
         (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
     train, valid = (read_records(SourceConfig(file=name), TEXT, tmp_path) for name in ("t.txt", "v.txt"))

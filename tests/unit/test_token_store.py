@@ -23,6 +23,7 @@ from atento.runs.prepare import fitted_to, network_for, training_batches
 from atento.runs.run_tokenizer import tokenizer_for
 from atento.runs.token_data import data_of, make_store
 from atento.text.tokenizer import Tokenizer
+from failing import fails
 
 WORDS = ["o", "gato", "pulou", "alto", "a", "casa", "azul", "verde", "não", "é", "de", "que", "um", "céu", "mar", "sol"]
 
@@ -62,15 +63,12 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in (".bin", ".json")}
 
 
-def test_the_ids_are_those_of_the_texts_in_order(tmp_path: Path) -> None:
+def test_the_ids_are_those_of_the_texts_in_order_whatever_the_processes(tmp_path: Path) -> None:
     store = make(recipe(tmp_path))
     lines = (tmp_path / "text.txt").read_text(encoding="utf-8").split("\n")[:-1]
     assert rows(store) == Tokenizer.load(tmp_path / "store" / "tokenizer").encode_batch(lines)
     assert len(store.records) > 3 and store.dtype.itemsize == 2 and len(store) == 400
     assert store.tokens == sum(map(len, rows(store))) and store.characters == sum(map(len, lines))
-
-
-def test_processes_and_a_second_call_give_the_same_store(tmp_path: Path) -> None:
     first = make(recipe(tmp_path))
     again = make(recipe(tmp_path))  # verified, not made again
     assert again.fingerprint == first.fingerprint
@@ -114,24 +112,12 @@ def test_a_flipped_bit_is_refused(tmp_path: Path, part: str) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
     path.write_bytes(data)
-    with pytest.raises(DataError, match=rf"{part}-00001.bin: the store is damaged: its content was altered"):
-        make(recipe(tmp_path))
+    fails(DataError, rf"{part}-00001.bin: the store is damaged: its content was altered", make, recipe(tmp_path))
     path.write_bytes(data[:-2])
-    with pytest.raises(DataError, match=r"-00001.bin: the store is damaged"):
-        make(recipe(tmp_path))
+    fails(DataError, r"-00001.bin: the store is damaged", make, recipe(tmp_path))
 
 
-def test_an_altered_manifest_is_refused(tmp_path: Path) -> None:
-    store = make(recipe(tmp_path))
-    path = store.folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["shards"][0]["texts"] += 1
-    path.write_text(json.dumps(manifest))
-    with pytest.raises(DataError, match="manifest was altered"):
-        make(recipe(tmp_path))
-
-
-def test_changed_text_is_refused(tmp_path: Path) -> None:
+def test_an_altered_manifest_or_text_is_refused(tmp_path: Path) -> None:
     make(recipe(tmp_path))
     path = tmp_path / "text.txt"
     before = path.read_bytes()
@@ -141,36 +127,35 @@ def test_changed_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"store: the token store was made from something else: text.txt has changed"):
         make(recipe(tmp_path))
     assert rows(make(recipe(tmp_path), force=True)) != []
+    path = make(recipe(tmp_path)).folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["shards"][0]["texts"] += 1
+    path.write_text(json.dumps(manifest))
+    fails(DataError, "manifest was altered", make, recipe(tmp_path))
 
 
-@pytest.mark.parametrize(
-    "override, message",
-    [
+def test_other_options_are_refused_with_the_difference(tmp_path: Path) -> None:
+    for override, message in (
         ("tokenizer.vocab_size=340", "`tokenizer` was .*330.* and is now .*340"),
         ("data.train.0.count=10", "`count` of source 0 was None, and is now 10"),
         ("data.skip_bad=true", "`data.skip_bad` was False, and is now True"),
         ("data.train.0.file=more.txt", "its files were text.txt, and are now more.txt"),
-    ],
-)
-def test_other_options_are_refused_with_the_difference(tmp_path: Path, override: str, message: str) -> None:
-    (tmp_path / "more.txt").write_text(text(20, seed=3), encoding="utf-8")
-    make(recipe(tmp_path))
-    with pytest.raises(DataError, match=message):
-        make(recipe(tmp_path, override))
+    ):
+        (tmp_path / "more.txt").write_text(text(20, seed=3), encoding="utf-8")
+        make(recipe(tmp_path))
+        fails(DataError, message, make, recipe(tmp_path, override))
 
 
 def test_an_option_that_is_no_longer_stated_has_changed(tmp_path: Path) -> None:
     make(recipe(tmp_path, "data.train.0.encoding=latin-1"))
-    with pytest.raises(DataError, match="`encoding` of source 0 was 'latin-1', and is now None"):
-        make(recipe(tmp_path))
+    fails(DataError, "`encoding` of source 0 was 'latin-1', and is now None", make, recipe(tmp_path))
 
 
 def test_text_that_changes_while_a_store_is_half_made_is_refused(tmp_path: Path) -> None:
     killed(tmp_path, 9)
     path = tmp_path / "text.txt"
     path.write_text("céu\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
-    with pytest.raises(DataError, match="the text has changed since a part of it was tokenized"):
-        make(recipe(tmp_path))
+    fails(DataError, "the text has changed since a part of it was tokenized", make, recipe(tmp_path))
 
 
 def test_a_full_disk_says_so_and_the_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,15 +168,8 @@ def test_a_full_disk_says_so_and_the_command_goes_on(tmp_path: Path, monkeypatch
         fsync(descriptor)
 
     monkeypatch.setattr(token_writer.os, "fsync", full)
-    with pytest.raises(AtentoError, match=r"the disk is full .* run the same command to continue"):
-        make(recipe(tmp_path))
+    fails(AtentoError, r"the disk is full .* run the same command to continue", make, recipe(tmp_path))
     assert make(recipe(tmp_path)).texts == 400
-
-
-def test_a_recipe_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="got next-sentence, which reads text"):
-        network = {"preset": "transformer-tiny", "architecture": "encoder"}
-        make(recipe(tmp_path, task="masked-language-modeling", objective="next-sentence", network=network))
 
 
 # The order of an epoch
@@ -253,8 +231,7 @@ def test_each_token_is_learned_once_an_epoch_from_any_update_on(tmp_path: Path, 
     count = every.updates_per_epoch
     order = [[targets(every, epoch * count + update) for update in range(count)] for epoch in (0, 1)]
     for epoch in order:
-        assert Counter(token for update in epoch for token in update) == expected
-        assert all(epoch)
+        assert Counter(token for update in epoch for token in update) == expected and all(epoch)
     assert order[0] != order[1]
     for update in (count * 2 - 1, 5, count // 2):
         assert targets(batches(loaded), update) == order[update // count][update % count]
@@ -273,16 +250,12 @@ def test_a_small_store_is_read_in_the_order_of_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "keys",
-    [
-        {"task": "masked-language-modeling", "network": {"preset": "transformer-tiny", "architecture": "encoder"}},
-        {"task": "span-corruption", "network": {"preset": "transformer-tiny", "architecture": "encoder-decoder"}},
-    ],
+    ("task", "architecture"), [("masked-language-modeling", "encoder"), ("span-corruption", "encoder-decoder")]
 )
-def test_other_objectives_read_every_text(tmp_path: Path, windowed: None, keys: dict[str, Any]) -> None:
+def test_other_objectives_read_every_text(tmp_path: Path, windowed: None, task: str, architecture: str) -> None:
     """What an objective hides and what it shows is together each text once."""
-    loaded = recipe(tmp_path, "tokenizer.vocab_size=500", "training.batch_tokens=60", **keys)
-    every = batches(loaded)
+    keys: dict[str, Any] = {"task": task, "network": {"preset": "transformer-tiny", "architecture": architecture}}
+    every = batches(recipe(tmp_path, "tokenizer.vocab_size=500", "training.batch_tokens=60", **keys))
     assert isinstance(every, StoredBatches)
     tokenizer = Tokenizer.load(tmp_path / "store" / "tokenizer")
     expected = Counter(token for row in rows(every.store) if len(row) > 1 for token in row)
@@ -292,12 +265,12 @@ def test_other_objectives_read_every_text(tmp_path: Path, windowed: None, keys: 
         for part in every.parts(update):
             labels = next(iter(part.batch.labels.values()))
             ids = next(value for name, value in part.batch.inputs.items() if name in ("ids", "source_ids")).clone()
-            if ids.shape == labels.shape and keys["task"].startswith("masked"):
+            if ids.shape == labels.shape and task.startswith("masked"):
                 ids[labels >= 0] = labels[labels >= 0]
             else:
                 read.update(token for token in labels.flatten().tolist() if token >= 0 and token not in special)
             read.update(token for token in ids.flatten().tolist() if token not in special)
-    if keys["task"].startswith("masked"):
+    if task.startswith("masked"):
         expected = Counter(token for row in rows(every.store) for token in row)
     assert read == expected
 
@@ -319,9 +292,7 @@ def test_held_out_texts_are_those_of_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "keys", [{}, {"tokenizer": {"kind": "bpe"}, "network": {}, "training": {}}], ids=["330", "fit"]
 )
-def test_a_tokenizer_learns_from_the_texts_of_memory_and_not_from_those_held_out(
-    tmp_path: Path, keys: dict[str, Any]
-) -> None:
+def test_a_tokenizer_learns_from_the_texts_of_memory_not_held_out(tmp_path: Path, keys: dict[str, Any]) -> None:
     random = np.random.default_rng(3)
     words = ["".join(random.choice(list("abcdeiou"), 7)) for _ in range(200)]
     lines = [" ".join([words[number]] * 4) for number in range(200)]
@@ -337,11 +308,14 @@ def test_a_tokenizer_learns_from_the_texts_of_memory_and_not_from_those_held_out
     assert Tokenizer.load(tmp_path / "store" / "tokenizer").fingerprint == of_memory.fingerprint
 
 
-def test_hard_wrapped_lines_are_named_with_a_store_too(tmp_path: Path) -> None:
+def test_hard_wrapped_lines_are_named_with_a_store_too_and_other_recipes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("Uma frase que\ncontinua na linha\nseguinte.\n" * 300, encoding="utf-8")
     said: list[str] = []
     data_of(recipe(tmp_path), said.append)
     assert any("text.txt: its lines seem to be broken inside sentences" in line for line in said)
+    with pytest.raises(RecipeError, match="got next-sentence, which reads text"):
+        network = {"preset": "transformer-tiny", "architecture": "encoder"}
+        make(recipe(tmp_path, task="masked-language-modeling", objective="next-sentence", network=network))
 
 
 def test_overlap_counts_equal_texts_and_shared_runs(tmp_path: Path) -> None:
@@ -357,8 +331,7 @@ def test_overlap_counts_equal_texts_and_shared_runs(tmp_path: Path) -> None:
 
     of_store = {run for row in every for run in runs(row)}
     expected = [sum(run in of_store for run in runs(query.tolist())) for query in queries]
-    assert shared_runs(store, queries, 5).tolist() == expected
-    assert shared_runs(store, queries, 5)[1] == 14
+    assert shared_runs(store, queries, 5).tolist() == expected and shared_runs(store, queries, 5)[1] == 14
 
 
 def test_validation_texts_in_the_store_are_counted(tmp_path: Path) -> None:

@@ -32,16 +32,20 @@ def folder(tmp_path: Path, text: Path) -> str:
     return str(tmp_path / "spm")
 
 
-def test_train_writes_a_folder_and_says_what_it_made(folder: str, text: Path, tmp_path: Path) -> None:
+def test_train_writes_a_folder_and_reads_many_files(folder: str, text: Path, tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(folder)
     assert tokenizer.kind == "bpe"
     again = run("train", str(text), "--out", str(tmp_path / "again"), "--kind", "bpe", "--vocab-size", "330")
     assert again.stdout == f"bpe {tokenizer.vocab_size} {tokenizer.fingerprint}\n"
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert (tmp_path / "again" / name).read_bytes() == (Path(folder) / name).read_bytes()
+    made = run("train", str(text), "-", "--out", str(tmp_path / "o"), "--kind", "word", "--lowercase", stdin="Zebra\n")
+    assert made.exit_code == 0
+    tokenizer = Tokenizer.load(tmp_path / "o")
+    assert tokenizer.lowercase and tokenizer.token_id("zebra") is not None and tokenizer.token_id("gato") is not None
 
 
-def test_train_reads_a_column_of_tables(text: Path, tmp_path: Path) -> None:
+def test_train_reads_a_column_of_tables_and_says_its_note_once(text, tmp_path, caplog) -> None:
     """The ways out that messages name: --columns, and --reading where a file is not UTF-8."""
     rows = "".join(f"{line};1\n" for line in TEXT.split("\n") if line)
     (tmp_path / "t.csv").write_bytes(f"texto;n\n{rows}".encode("latin-1"))
@@ -52,36 +56,22 @@ def test_train_reads_a_column_of_tables(text: Path, tmp_path: Path) -> None:
     assert made.exit_code == 0 and made.stdout == plain.stdout
     assert isinstance(run("train", *table[:2], f"{tmp_path}/b", *table[3:], "--columns", "text").exception, DataError)
     assert not (tmp_path / "b").exists()
-
-
-def test_train_reads_many_files_and_standard_input(text: Path, tmp_path: Path) -> None:
-    made = run("train", str(text), "-", "--out", str(tmp_path / "o"), "--kind", "word", "--lowercase", stdin="Zebra\n")
-    assert made.exit_code == 0
-    tokenizer = Tokenizer.load(tmp_path / "o")
-    assert tokenizer.lowercase and tokenizer.token_id("zebra") is not None and tokenizer.token_id("gato") is not None
-
-
-def test_the_note_on_the_size_is_said_once(text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    made = run("train", str(text), "--out", str(tmp_path / "o"))
-    assert made.exit_code == 0
-    assert made.stdout.count("\n") == 1 and "8,000 were requested" not in made.stdout
+    made = run("train", str(text), "--out", str(tmp_path / "n"))
+    assert made.exit_code == 0 and made.stdout.count("\n") == 1 and "8,000 were requested" not in made.stdout
     said = "8,000 were requested: the text has no more pieces worth keeping"
     assert (caplog.text + made.stderr).count(said) == 1
+    for command in ("train", "encode", "decode", "info"):
+        assert "Example:" in run(command, "--help").stdout
 
 
-def test_encode_and_decode_keep_every_line(folder: str, text: Path) -> None:
+def test_encode_and_decode_keep_every_line_pieces_and_json_and_info_counts_them(folder: str, text: Path) -> None:
     lines = TEXT.splitlines()
     encoded = run("encode", folder, str(text))
     rows = encoded.stdout.split("\n")[:-1]
     tokenizer = Tokenizer.load(folder)
     assert [[int(i) for i in row.split()] for row in rows] == [tokenizer.encode(line) for line in lines]
     assert rows[2] == ""
-    decoded = run("decode", folder, "-", stdin=encoded.stdout)
-    assert decoded.stdout == TEXT
-
-
-def test_encode_shows_pieces_and_json(folder: str) -> None:
-    tokenizer = Tokenizer.load(folder)
+    assert run("decode", folder, "-", stdin=encoded.stdout).stdout == TEXT
     ids = tokenizer.encode("o gato")
     tokens = run("encode", folder, "--tokens", stdin="o gato\n\n")
     assert tokens.stdout == " ".join(tokenizer.tokens(ids)) + "\n\n"
@@ -89,16 +79,10 @@ def test_encode_shows_pieces_and_json(folder: str) -> None:
     assert json.loads(both.stdout) == {"text": "o gato", "ids": ids, "tokens": tokenizer.tokens(ids)}
     assert set(json.loads(run("encode", folder, "--json", "--ids", stdin="a\n").stdout)) == {"text", "ids"}
     assert set(json.loads(run("encode", folder, "--json", "--tokens", stdin="a\n").stdout)) == {"text", "tokens"}
-
-
-def test_decode_reads_json_lists_too(folder: str) -> None:
     ids = Tokenizer.load(folder).encode("a gata")
     assert run("decode", folder, stdin=f"{ids}\n").stdout == "a gata\n"
     out = run("decode", folder, "--json", stdin=" ".join(map(str, ids)) + "\n")
     assert json.loads(out.stdout) == {"ids": ids, "text": "a gata"}
-
-
-def test_info(folder: str, text: Path) -> None:
     tokenizer = Tokenizer.load(folder)
     plain = run("info", folder)
     assert f"fingerprint: {tokenizer.fingerprint}\n" in plain.stdout and "<pad>=0 <unk>=1 <s>=2" in plain.stdout
@@ -111,9 +95,8 @@ def test_info(folder: str, text: Path) -> None:
     assert json.loads(run("info", folder, "-", "--json", stdin="").stdout)["fertility"] is None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "stdin", "error", "message"),
-    [
+def test_wrong_use(folder, tmp_path) -> None:
+    for arguments, stdin, error, message in (
         (["train", "-", "-", "--out", "NEW"], "a", UsageError, "standard input can be read once: only one of the"),
         (["train", "-", "--out", "NEW", "--kind", "bpi"], "a", TokenizerError, "unknown kind of tokenizer 'bpi'; did"),
         (["train", "-", "--out", "FOLDER"], "a", UsageError, "--out FOLDER must be a new or empty folder: nothing is"),
@@ -122,18 +105,9 @@ def test_info(folder: str, text: Path) -> None:
         (["encode", "FOLDER", "--ids", "--tokens"], "a", UsageError, "--ids and --tokens together need --json"),
         (["decode", "FOLDER"], "5\n6 x", DataError, "standard input:2: a line must be ids separated by spaces: got '6"),
         (["decode", "FOLDER"], "\n99999\n", DataError, "standard input:2: an id must lie in 0 ... "),
-    ],
-)
-def test_wrong_use(
-    arguments: list[str], stdin: str, error: type[Exception], message: str, folder: str, tmp_path: Path
-) -> None:
-    new = str(tmp_path / "new")
-    result = run(*(a.replace("FOLDER", folder).replace("NEW", new) for a in arguments), stdin=stdin)
-    assert isinstance(result.exception, error)
-    assert str(result.exception).startswith(message.replace("FOLDER", folder).replace("NEW", new))
-    assert result.stdout in ("", "\n", Tokenizer.load(folder).decode([5]) + "\n")
-
-
-@pytest.mark.parametrize("command", ["train", "encode", "decode", "info"])
-def test_help_has_an_example(command: str) -> None:
-    assert "Example:" in run(command, "--help").stdout
+    ):
+        new = str(tmp_path / "new")
+        result = run(*(a.replace("FOLDER", folder).replace("NEW", new) for a in arguments), stdin=stdin)
+        assert isinstance(result.exception, error)
+        assert str(result.exception).startswith(message.replace("FOLDER", folder).replace("NEW", new))
+        assert result.stdout in ("", "\n", Tokenizer.load(folder).decode([5]) + "\n")

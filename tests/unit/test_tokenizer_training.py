@@ -15,14 +15,15 @@ import pytest
 from atento.base.errors import DataError, RecipeError, TokenizerError
 from atento.config.recipe import TokenizerConfig
 from atento.text import Tokenizer, train_tokenizer
+from failing import fails
 
 KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
 
 
 def corpus(seed: int, n_words: int, n_lines: int) -> list[str]:
     """Made-up words, many of them equally frequent, which is where trainers break ties by chance."""
-    text = "ga to ca chor ro pu lou al mas ção inho mente rá pi da os com por lei te Å ñ x zw"
-    parts = text.split()
+    letters = "ga to ca chor ro pu lou al mas ção inho mente rá pi da os com por lei te Å ñ x zw"
+    parts = letters.split()
     chance = random.Random(seed)
     words = sorted({"".join(chance.choice(parts) for _ in range(chance.randint(1, 4))) for _ in range(n_words)})
     ends = [".", "!", " (x)", " 12"]
@@ -67,15 +68,11 @@ def test_small_texts_full_of_ties_repeat(kind: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "wordpiece"])
-def test_the_size_asked_for_is_reached_where_the_text_allows(kind: str) -> None:
+def test_the_size_asked_for_is_reached_or_a_warning(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     tokenizer = train(kind, 450, corpus(2, 800, 1000))
     assert tokenizer.vocab_size == 450 and tokenizer.notes == ()
     short = tokenizer.encode_batch(corpus(2, 800, 50))
     assert sum(map(len, short)) < 0.7 * sum(len(text) for text in corpus(2, 800, 50))  # subwords, not letters
-
-
-@pytest.mark.parametrize("kind", ["unigram", "bpe", "wordpiece"])
-def test_a_size_out_of_reach_is_a_warning(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="atento.text"):
         few = train(kind, 8000, ["o gato", "a gata"])
     said = f"the vocabulary has {few.vocab_size} pieces, 8,000 were requested: the text has no more pieces worth "
@@ -90,37 +87,21 @@ def test_a_size_out_of_reach_is_a_warning(kind: str, caplog: pytest.LogCaptureFi
     assert many.decode(many.encode("o gato")) == "o gato"
 
 
-def test_a_word_vocabulary_holds_the_most_frequent_words() -> None:
+def test_vocabularies_hold_frequent_words_every_letter_or_its_bytes_and_no_mixed_pieces() -> None:
     assert train("word", 5 + 3, ["a a a b b c", "a b d", "c"]).tokens(range(5, 8)) == ["a", "b", "c"]
     letters = train("character", 5 + 2, ["ab ab", "b c"])
     assert letters.tokens(range(5, 7)) == ["b", " "] and Counter("ab abb c").most_common(1)[0][0] == "b"
-
-
-def test_wordpiece_knows_every_letter_inside_and_in_front() -> None:
-    """So that no word of known letters is unknown, whatever their order."""
+    # So that no word of known letters is unknown, whatever their order
     tokenizer = train("wordpiece", 300, ["gato pulou", "maçã"] * 3)
     assert tokenizer.unk_id not in tokenizer.encode("ãçap otag uolup")
-
-
-def test_the_rarest_letters_are_spelt_in_bytes() -> None:
     texts = ["a b c d e f g h"] * 2000 + ["ж"]
     tokenizer = train("bpe", 300, texts)
     assert tokenizer.token_id("ж") is None and tokenizer.token_id("h") is not None
     assert tokenizer.decode(tokenizer.encode("ж a")) == "ж a"
-
-
-def test_no_piece_of_subwords_mixes_letters_with_digits_or_punctuation() -> None:
     for kind in ("unigram", "bpe"):
         tokenizer = train(kind, 500, ["gato. (gato) 1996! gato,"] * 50)
         for piece in tokenizer.tokens(range(261, tokenizer.vocab_size)):
             assert len(piece) == 1 or not set(piece) & set(".()!,0123456789")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("texts", [[], ["", " \t", "\x00"]])
-def test_empty_text_is_refused(kind: str, texts: list[str]) -> None:
-    with pytest.raises(DataError, match=r"^the text to train the tokenizer on is empty: it holds no word$"):
-        train(kind, 300, texts)
 
 
 @pytest.mark.covering
@@ -140,9 +121,12 @@ def test_wrong_use_is_refused() -> None:
     for size in (0, 1_000_001):
         with pytest.raises(RecipeError, match=rf"^`tokenizer.vocab_size` must lie in 1 to 1,000,000: got {size}$"):
             train("bpe", size, ["a"])
-    with pytest.raises(RecipeError, match=r"^`tokenizer.kind` cannot be 'unigramm'; did you mean 'unigram'"):
-        train("unigramm", 300, ["a"])
-    with pytest.raises(TokenizerError, match=r"^training text must be lines, one string each"):
-        train("bpe", 300, "a line")  # type: ignore[arg-type]
+    fails(RecipeError, r"^`tokenizer.kind` cannot be 'unigramm'; did you mean 'unigram'", train, "unigramm", 300, ["a"])
+    fails(TokenizerError, r"^training text must be lines, one string each", train, "bpe", 300, "a line")
     with pytest.raises(TokenizerError, match=r"^line 2 of the training text must be Unicode text: .* U\+D800 at char"):
         train("bpe", 300, ["a", "\ud800"])
+    for kind in KINDS:
+        for texts in ([], ["", " \t", "\x00"]):
+            fails(
+                DataError, r"^the text to train the tokenizer on is empty: it holds no word$", train, kind, 300, texts
+            )

@@ -17,9 +17,9 @@ from atento.data.files.text_sources import texts_of
 from atento.data.records.reader import SOURCE_AND_TARGET, Records, read_records
 from atento_cli.corpus.corpus_statistics import columns_seen
 from atento_cli.table_columns import table_rows
+from failing import fails
 
 HEAD = '<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"><header/><body>\n'
-END = "</body></tmx>"
 CODES = (
     'The <bpt i="1">&lt;b x="<sub>not this</sub>"&gt;</bpt>cat<ept i="1">&lt;/b&gt;</ept> <hi>sleeps</hi> &amp;  '
     "<ph>{0}</ph>é<it pos='end'>x</it><ut>y</ut>."
@@ -32,7 +32,7 @@ def unit(*texts: tuple[str, str], key: str = "xml:lang") -> str:
 
 
 def memory(*units: str) -> str:
-    return HEAD + "".join(units) + END
+    return HEAD + "".join(units) + "</body></tmx>"
 
 
 def read(
@@ -57,22 +57,18 @@ GOOD = memory(
 )
 
 
-@pytest.mark.parametrize("file", ["m.tmx", "m.tmx.gz"])
-def test_texts_without_codes_in_the_languages_that_are_named(tmp_path: Path, file: str) -> None:
-    for target in ("pt-BR", "PT-br", "pt", "pt_BR"):
-        content = GOOD.replace("pt-BR", "pt_br", target == "pt-BR")  # one of the two
-        records = read(tmp_path, content, "en", target, file=file)
-        assert list(records) == [("The cat sleeps &  é.", "O gato\n dorme"), ("a", "b")]
-        assert (records.where(0), records.where(1), records.empty) == (f"{file}:4", f"{file}:6", 2)
-    one_line = memory(unit(("en", "a b"), ("pt", "b")), unit(("en", "c d"), ("pt", "d e"))).replace("\n", "")
-    assert not read(tmp_path, one_line).notes  # line 1 is no header
-
-
-def test_utf_16_is_read_as_the_file_declares(tmp_path: Path) -> None:
+def test_texts_without_codes_in_the_languages_that_are_named_their_variants_and_every_reader_of_tables(
+    tmp_path: Path,
+) -> None:
+    for file in ("m.tmx", "m.tmx.gz"):
+        for target in ("pt-BR", "PT-br", "pt", "pt_BR"):
+            content = GOOD.replace("pt-BR", "pt_br", target == "pt-BR")  # one of the two
+            records = read(tmp_path, content, "en", target, file=file)
+            assert list(records) == [("The cat sleeps &  é.", "O gato\n dorme"), ("a", "b")]
+            assert (records.where(0), records.where(1), records.empty) == (f"{file}:4", f"{file}:6", 2)
+        one_line = memory(unit(("en", "a b"), ("pt", "b")), unit(("en", "c d"), ("pt", "d e"))).replace("\n", "")
+        assert not read(tmp_path, one_line).notes  # line 1 is no header
     assert list(read(tmp_path, GOOD.replace("utf-8", "utf-16").encode("utf-16"))) == list(read(tmp_path, GOOD))
-
-
-def test_variants_of_a_language_are_not_chosen_by_chance(tmp_path: Path) -> None:
     two = memory(unit(("en", "a"), ("pt-BR", "b")), unit(("en", "c"), ("pt-PT", "d")))
     assert refused(tmp_path, two) == "m.tmx:5: 'pt' may be pt-BR, pt-PT: name one of them"
     assert list(read(tmp_path, two, target="pt-pt")) == [("c", "d")]
@@ -81,6 +77,14 @@ def test_variants_of_a_language_are_not_chosen_by_chance(tmp_path: Path) -> None
     assert refused(tmp_path, memory(unit(("pt-BR", "x"), ("en", "a"))), "pt-BR") == one
     later = memory(unit(("pt-BR", "x"), ("en", "a")), unit(("pt", "y"), ("en", "b")))
     assert "'pt' may be pt-BR, pt: name" in refused(tmp_path, later)
+    source = SourceConfig(file="m.tmx", source="en", target="pt")
+    read(tmp_path, GOOD)
+    (seen,) = columns_seen([source], tmp_path, SOURCE_AND_TARGET)
+    assert seen["columns"] == ["EN", "pt-BR", "es"] and seen["used"] == ["en", "pt"]
+    assert list(texts_of(SourceConfig(file="m.tmx", text="es"), tmp_path)) == ["El gato"]
+    rows = table_rows(str(tmp_path / "m.tmx"), ["pt"], {})
+    assert [text for _, text in rows if text] == ["O gato  dorme", "b", "c"]
+    assert ".tmx" in endings_for(SOURCE_AND_TARGET) and ".tmx" not in endings_for(TASKS["tagging"].fields)
 
 
 def test_bad_files_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,17 +107,6 @@ def test_bad_files_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(translation_units, "LINE_LIMIT", 1 << 17)
     long = GOOD.replace("alone", "a " * (1 << 17))
     assert refused(tmp_path, long) == "m.tmx:7: the translation unit is longer than 0 MiB"
-
-
-def test_every_reader_of_tables_takes_them(tmp_path: Path) -> None:
-    source = SourceConfig(file="m.tmx", source="en", target="pt")
-    read(tmp_path, GOOD)
-    (seen,) = columns_seen([source], tmp_path, SOURCE_AND_TARGET)
-    assert seen["columns"] == ["EN", "pt-BR", "es"] and seen["used"] == ["en", "pt"]
-    assert list(texts_of(SourceConfig(file="m.tmx", text="es"), tmp_path)) == ["El gato"]
-    rows = table_rows(str(tmp_path / "m.tmx"), ["pt"], {})
-    assert [text for _, text in rows if text] == ["O gato  dorme", "b", "c"]
-    assert ".tmx" in endings_for(SOURCE_AND_TARGET) and ".tmx" not in endings_for(TASKS["tagging"].fields)
 
 
 XLIFF = (
@@ -141,33 +134,26 @@ PO = (
 )
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "pairs", "lines"),
-    [
+def test_files_of_translators_without_what_is_untranslated_fuzzy_without_a_language_or_wrong(tmp_path: Path) -> None:
+    for file, content, pairs, lines in (
         ("x.xlf", XLIFF, [("The cat sleeps", "O gato dorme"), ("dog", "cão")], (3, 7)),
         ("x.xliff.gz", XLIFF_2, [("The cat", "O gato"), ("dog", "cão")], (2, 4)),
         ("x.po", PO, [("The cat", 'O "gato"'), ("%d dog", "%d cão"), ("%d dogs", "%d cães")], (12, 25)),
-    ],
-)
-def test_files_of_translators_without_what_is_untranslated_or_fuzzy(
-    tmp_path: Path, file: str, content: str, pairs: list[tuple[str, str]], lines: tuple[int, int]
-) -> None:
-    for target in ("pt-BR", "pt_br", "pt"):
-        records = read(tmp_path, content, "en", target, file=file)
-        assert list(records) == pairs and [records.where(row) for row in (0, 1)] == [f"{file}:{line}" for line in lines]
-        assert records.warnings() == [f"{file}: 2 pairs untranslated or fuzzy left out"]
-    with pytest.raises(DataError, match=rf"{file}: .* has the language 'fr'; the languages are 'en', 'p"):
-        read(tmp_path, content, "en", "fr", file=file)
-    texts = [text for _, text in table_rows(str(tmp_path / file), ["en"], {})]
-    assert len(texts) == len(pairs) + 2  # a source waits for its translation
-    assert list(texts_of(SourceConfig(file=file, text="pt"), tmp_path)) == [target for _, target in pairs]
-
-
-def test_files_of_translators_that_name_no_language_or_are_wrong(tmp_path: Path) -> None:
+    ):
+        for target in ("pt-BR", "pt_br", "pt"):
+            records = read(tmp_path, content, "en", target, file=file)
+            assert list(records) == pairs and [records.where(row) for row in (0, 1)] == [
+                f"{file}:{line}" for line in lines
+            ]
+            assert records.warnings() == [f"{file}: 2 pairs untranslated or fuzzy left out"]
+        with pytest.raises(DataError, match=rf"{file}: .* has the language 'fr'; the languages are 'en', 'p"):
+            read(tmp_path, content, "en", "fr", file=file)
+        texts = [text for _, text in table_rows(str(tmp_path / file), ["en"], {})]
+        assert len(texts) == len(pairs) + 2  # a source waits for its translation
+        assert list(texts_of(SourceConfig(file=file, text="pt"), tmp_path)) == [target for _, target in pairs]
     bare = XLIFF.replace(' target-language="pt-BR"', "")
     assert len(read(tmp_path, bare, target="target", file="x.xlf")) == 2
-    with pytest.raises(DataError, match=r"has the language 'pt'; the languages are 'en', 'target'"):
-        read(tmp_path, bare, file="x.xlf")
+    fails(DataError, r"has the language 'pt'; the languages are 'en', 'target'", read, tmp_path, bare, file="x.xlf")
     assert len(read(tmp_path, PO.replace('"Language: pt_BR\\n"\n', ""), target="target", file="x.po")) == 3
     said = PO.replace('"Language:', '"X-Source-Language: de\\n"\n"Language:')
     assert len(read(tmp_path, said, "de", file="x.po")) == 3
@@ -180,5 +166,4 @@ def test_files_of_translators_that_name_no_language_or_are_wrong(tmp_path: Path)
         ("x.po", "", r"x\.po: holds no translation unit"),
         ("x.po", waiting, r"x\.po: holds no sentence pair \(2 untranslated or fuzzy, 0 bad\)"),
     ):
-        with pytest.raises(DataError, match=message):
-            read(tmp_path, content, file=file)
+        fails(DataError, message, read, tmp_path, content, file=file)

@@ -12,6 +12,7 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.decoding import Greedy, generate
 from atento.models.transplant import extended, to_decoder, to_encoder, to_encoder_decoder, trimmed, with_positions
 from atento.networks import Decoder, Encoder, EncoderDecoder, build_network, presets
+from failing import fails
 
 SIZES = {"vocab_size": 23, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 2}
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 12, 13, 0, 0, 0]])
@@ -40,7 +41,7 @@ def hidden(network: Encoder | Decoder, **options: object) -> Tensor:
         return network(IDS, token_mask=REAL, **options).hidden[REAL]
 
 
-def test_m14_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way() -> None:
+def test_m14_w4_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way_by_its_matrix() -> None:
     """Bidirectional hidden vectors are the encoder's; causal ones are the encoder's under a causal mask; it writes."""
     encoder = bert(heads=(HeadConfig("masked-language-model"),))
     decoder, load_report = to_decoder(encoder)
@@ -52,10 +53,7 @@ def test_m14_an_encoder_as_a_language_model_reads_as_before_and_writes_one_way()
     assert sorted(load_report.unused) == [f"{part}.{name}" for part in parts for name in ("bias", "weight")]
     found = generate(decoder, IDS, Greedy(), max_new_tokens=4, token_mask=REAL, eos_id=())
     assert [len(row[0].ids) for row in found] == [4, 4]
-
-
-def test_m14_w4_an_output_matrix_of_its_own_goes_along() -> None:
-    """An encoder whose head has a matrix beside the embedding: the language model writes with that matrix."""
+    # An encoder whose head has a matrix beside the embedding: the language model writes with that matrix
     encoder = bert(heads=(HeadConfig("masked-language-model"),), output={"tied": False})
     decoder, load_report = to_decoder(encoder)
     head = encoder.vocabulary_head.output
@@ -63,15 +61,13 @@ def test_m14_w4_an_output_matrix_of_its_own_goes_along() -> None:
     assert not torch.equal(head.weight, encoder.embedding.weight)
     plain, load_report = to_decoder(bert(output={"tied": False}))
     assert plain.config.output.tied and not load_report.new
+    reader, _ = to_decoder(bert())
+    fails(CapabilityError, "looks ahead", reader, IDS, mask=bidirectional(), state=reader.begin())
+    with pytest.raises(CapabilityError, match=r"`feed_forward\.activation`: got 'gelu' and 'gelu-tanh'"):
+        to_encoder_decoder(bert(), tiny(presets.gpt2(max_len=12)))
 
 
-def test_m14_one_checkpoint_reads_both_ways_or_is_refused_the_cache() -> None:
-    decoder, _ = to_decoder(bert())
-    with pytest.raises(CapabilityError, match="looks ahead"):
-        decoder(IDS, mask=bidirectional(), state=decoder.begin())
-
-
-def test_m14_two_checkpoints_become_an_encoder_decoder() -> None:
+def test_m14_two_checkpoints_become_an_encoder_decoder_and_a_vocabulary_trimmed_is_the_old_network() -> None:
     """Both halves carry every weight; the reading half computes as before; cross-attention alone is new."""
     reader, writer = bert(), bert()
     with torch.no_grad():
@@ -89,16 +85,30 @@ def test_m14_two_checkpoints_become_an_encoder_decoder() -> None:
     assert torch.equal(both.target_embedding.weight, writer.embedding.weight)
     alone, _ = to_encoder_decoder(reader, reader)
     assert alone.target_embedding is None
-    found = generate(both, IDS, Greedy(), max_new_tokens=3, token_mask=REAL)
-    assert all(len(row[0].ids) <= 3 for row in found)
+    assert all(len(row[0].ids) <= 3 for row in generate(both, IDS, Greedy(), max_new_tokens=3, token_mask=REAL))
+    # New tokens change no old logit; kept tokens keep theirs under their new ids
+    for tied in (True, False):
+        network = tiny(presets.gpt2(max_len=12, output={"tied": tied, "bias": True}))
+        longer, load_report = extended(network, 30)
+        assert not load_report.new and not load_report.unused and longer.config.vocab_size == 30
+        with torch.no_grad():
+            before = network(IDS).logits
+            torch.testing.assert_close(longer(IDS).logits[..., :23], before, rtol=0, atol=1e-12)
+            torch.testing.assert_close(
+                longer.embedding.weight[25], network.embedding.weight.mean(0), rtol=0, atol=1e-12
+            )
+            kept = [3, 0, 2, 13, 12, 11, 10, 9, 8, 7, 6, 5]
+            shorter, _ = trimmed(network, kept)
+            place = torch.tensor([kept.index(i) if i in kept else -1 for i in range(23)])
+            torch.testing.assert_close(shorter(place[IDS]).logits, before[..., kept], rtol=0, atol=1e-12)
+        assert (shorter.config.eos_id, shorter.config.pad_id, shorter.config.start_id) == (0, 1, 2)
+    network = tiny(presets.gpt2(max_len=12))
+    fails(ValueError, "at least the present 23: got 5", extended, network, 5)
+    fails(ValueError, r"must hold `ids\.eos`: 3", trimmed, network, [0, 2, 5])
+    fails(ValueError, "different ids below 23", trimmed, network, [0, 2, 3, 3])
 
 
-def test_m14_networks_of_different_blocks_are_refused() -> None:
-    with pytest.raises(CapabilityError, match=r"`feed_forward\.activation`: got 'gelu' and 'gelu-tanh'"):
-        to_encoder_decoder(bert(), tiny(presets.gpt2(max_len=12)))
-
-
-def test_m14_the_reading_half_of_t5_classifies() -> None:
+def test_m14_the_reading_half_of_t5_classifies_and_positions_become_relative() -> None:
     """T5's encoder computes as before; the head is new and reads the mean of real tokens."""
     whole = tiny(presets.t5_small(attention={"d_head": 4}))
     assert isinstance(whole, EncoderDecoder)
@@ -110,9 +120,6 @@ def test_m14_the_reading_half_of_t5_classifies() -> None:
         torch.testing.assert_close(out.logits, encoder.heads["classification"](mean), rtol=0, atol=1e-12)
     assert sorted(load_report.new) == ["heads.classification.out.bias", "heads.classification.out.weight"]
     assert all(name.startswith("decoder.") for name in load_report.unused)
-
-
-def test_m14_absolute_to_relative_positions() -> None:
     encoder = bert()
     changed, load_report = with_positions(encoder, (PositionConfig("t5"), PositionConfig("rotary")))
     assert load_report.new == ["stack.positions.schemes.0.weight"]
@@ -121,30 +128,3 @@ def test_m14_absolute_to_relative_positions() -> None:
     encoder.load_state_dict(encoder.state_dict() | {"inputs.positions.schemes.0.weight": torch.zeros(12, 8).double()})
     torch.testing.assert_close(hidden(bare), hidden(encoder), rtol=0, atol=1e-12)
     assert isinstance(changed, Encoder) and hidden(changed).shape == (9, 8)
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_m14_vocabulary_extended_then_trimmed_is_the_old_network(tied: bool) -> None:
-    """New tokens change no old logit; kept tokens keep theirs under their new ids."""
-    network = tiny(presets.gpt2(max_len=12, output={"tied": tied, "bias": True}))
-    longer, load_report = extended(network, 30)
-    assert not load_report.new and not load_report.unused and longer.config.vocab_size == 30
-    with torch.no_grad():
-        before = network(IDS).logits
-        torch.testing.assert_close(longer(IDS).logits[..., :23], before, rtol=0, atol=1e-12)
-        torch.testing.assert_close(longer.embedding.weight[25], network.embedding.weight.mean(0), rtol=0, atol=1e-12)
-        kept = [3, 0, 2, 13, 12, 11, 10, 9, 8, 7, 6, 5]
-        shorter, _ = trimmed(network, kept)
-        place = torch.tensor([kept.index(i) if i in kept else -1 for i in range(23)])
-        torch.testing.assert_close(shorter(place[IDS]).logits, before[..., kept], rtol=0, atol=1e-12)
-    assert (shorter.config.eos_id, shorter.config.pad_id, shorter.config.start_id) == (0, 1, 2)
-
-
-def test_m14_vocabulary_errors() -> None:
-    network = tiny(presets.gpt2(max_len=12))
-    with pytest.raises(ValueError, match="at least the present 23: got 5"):
-        extended(network, 5)
-    with pytest.raises(ValueError, match=r"must hold `ids\.eos`: 3"):
-        trimmed(network, [0, 2, 5])
-    with pytest.raises(ValueError, match="different ids below 23"):
-        trimmed(network, [0, 2, 3, 3])

@@ -22,6 +22,7 @@ from atento.training.losses import Call, losses
 from atento.training.optimizer import TrainedWeights
 from atento.training.selected_weights import check_stages, trained_weights
 from atento.training.step import Updater
+from failing import fails
 from test_step import CONFIG, NETWORK, data, first_batch, make, plain_gradients, same, weights
 
 SMALL = {"vocab_size": 31, "d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 3, "max_len": 16}
@@ -64,28 +65,12 @@ def test_frozen_weights_keep_their_bits_and_have_no_optimizer_state(train: str, 
     assert all(torch.equal(value.to(computed[name].dtype), computed[name]) for name, value in weights(network).items())
 
 
-def test_nothing_below_the_lowest_trained_layer_is_kept_for_a_backward_pass() -> None:
+def test_nothing_below_the_lowest_trained_layer_is_kept_and_rates_fall_from_layer_to_layer() -> None:
     """No graph below it, and fewer tensors saved: what autograd keeps is what is left to do."""
     every, last = kept_for_backward("all"), kept_for_backward("last-1")
     assert all(every[0].values()) and [name for name, needed in last[0].items() if needed] == ["decoder.blocks.1"]
     assert last[1] < 0.5 * every[1]
-
-
-def kept_for_backward(train: str) -> tuple[dict[str, bool], int]:
-    """Whether the output of each block needs a gradient, and the bytes that autograd keeps."""
-    network = make(n_layers=2, n_decoder_layers=2, dropout=0.1)
-    updater, _ = tuned(network, steps=1, train=train)
-    graphs: dict[str, bool] = {}
-    for name, block in network.named_modules():
-        if name.rpartition(".")[2] in ("0", "1") and "blocks" in name:
-            block.register_forward_hook(lambda _, __, out, name=name: graphs.update({name: out.requires_grad}))
-    sizes: list[int] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.nbytes) or t, lambda t: t):
-        losses(updater.compute_network, first_batch(), Call(Randomness(1, 1, 0)))
-    return graphs, sum(sizes)
-
-
-def test_a_frozen_output_matrix_costs_no_gradient() -> None:
+    # A frozen output matrix costs no gradient
     network = make()
     network.requires_grad_(False)
     network.decoder.norm.weight.requires_grad_(True)
@@ -93,10 +78,7 @@ def test_a_frozen_output_matrix_costs_no_gradient() -> None:
     with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(tuple(t.shape)) or t, lambda t: t):
         losses(network, first_batch(), Call())
     assert (31, 16) not in sizes
-
-
-def test_rates_fall_from_layer_to_layer_as_a_plain_optimizer_with_groups() -> None:
-    """AdamW with one group a level, its rates computed by hand; float64."""
+    # AdamW with one group a level, its rates computed by hand; float64
     ours, theirs = make(torch.float64), make(torch.float64)
     levels = {"embedding.": 0.5**3, "encoder.": 0.5**2, "decoder.": 0.5}  # one layer each; the head is the embedding
     groups: list[dict[str, Any]] = []
@@ -113,55 +95,59 @@ def test_rates_fall_from_layer_to_layer_as_a_plain_optimizer_with_groups() -> No
     torch.testing.assert_close(weights(ours), weights(theirs), rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", ["gradual", "head-first"])
-def test_stages_are_a_function_of_the_update_so_resuming_is_exact(kind: Any) -> None:
+def kept_for_backward(train: str) -> tuple[dict[str, bool], int]:
+    """Whether the output of each block needs a gradient, and the bytes that autograd keeps."""
+    network = make(n_layers=2, n_decoder_layers=2, dropout=0.1)
+    updater, _ = tuned(network, steps=1, train=train)
+    graphs: dict[str, bool] = {}
+    for name, block in network.named_modules():
+        if name.rpartition(".")[2] in ("0", "1") and "blocks" in name:
+            block.register_forward_hook(lambda _, __, out, name=name: graphs.update({name: out.requires_grad}))
+    sizes: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.nbytes) or t, lambda t: t):
+        losses(updater.compute_network, first_batch(), Call(Randomness(1, 1, 0)))
+    return graphs, sum(sizes)
+
+
+def test_stages_are_a_function_of_the_update_so_resuming_is_exact_in_epochs_too() -> None:
     """Stopped in the middle of each stage and at each change of stage; the same bits as in one go."""
-    init = InitConfig("model", unfreeze=UnfreezeConfig(kind, steps=2), layer_decay=0.9)
+    for kind in ("gradual", "head-first"):
+        init = InitConfig("model", unfreeze=UnfreezeConfig(kind, steps=2), layer_decay=0.9)
 
-    def untied() -> Network:
-        torch.manual_seed(0)
-        return build_network(changed(NETWORK, output={"tied": False}, n_layers=2, n_decoder_layers=1))
+        def untied() -> Network:
+            torch.manual_seed(0)
+            return build_network(changed(NETWORK, output={"tied": False}, n_layers=2, n_decoder_layers=1))
 
-    straight = untied()
-    trained = trained_weights(straight, init, 9.0)
-    levels = levels_of(straight).of
-    ranges = [min(levels[name] for name in trained.names(step)) for step in range(1, 10)]
-    assert ranges == ([4, 4, 3, 3, 2, 2, 1, 1, 0] if kind == "gradual" else [4, 4, 0, 0, 0, 0, 0, 0, 0])
-    updater = Updater(straight, CONFIG, "float32", trained)
-    for step in range(1, 10):
-        before = weights(straight)
-        updater.update(data().parts(step - 1), step, 1e-2)
-        assert moved(updater, before) == trained.names(step)
-    for stop in (2, 5):
-        parts = Updater(untied(), CONFIG, "float32", trained)
-        for step in range(1, stop + 1):
-            parts.update(data().parts(step - 1), step, 1e-2)
-        resumed = Updater(untied(), CONFIG, "float32", trained)
-        resumed.network.load_state_dict(parts.network.state_dict())
-        resumed.optimizer.load(parts.optimizer.tensors())
-        for step in range(stop + 1, 10):
-            resumed.update(data().parts(step - 1), step, 1e-2)
-        assert same(weights(resumed.network), weights(straight))
-
-
-def test_the_levels_of_a_recurrent_translator() -> None:
-    """Its encoder's two layers, then the decoder's; the bridge makes the state of the decoder's first layer."""
-    levels = levels_of(build_network(NetworkConfig("recurrent-seq2seq", vocab_size=11, d_model=8, n_layers=2)))
-    found = {name.rpartition(".")[0]: level for name, level in levels.of.items()}
-    sides = {f"encoder.layers.{n}": n + 1 for n in range(2)} | {f"decoder.stack.layers.{n}": n + 3 for n in range(2)}
-    above = {f"decoder.attention.score.{part}": 4 for part in ("query", "key", "weigh")} | {"decoder.join": 4}
-    assert levels.layers == 4 and found == sides | above | {"embedding": 0, "decoder.bridge": 3}
-
-
-def test_stages_in_epochs_and_stages_that_are_never_reached() -> None:
+        straight = untied()
+        trained = trained_weights(straight, init, 9.0)
+        levels = levels_of(straight).of
+        ranges = [min(levels[name] for name in trained.names(step)) for step in range(1, 10)]
+        assert ranges == ([4, 4, 3, 3, 2, 2, 1, 1, 0] if kind == "gradual" else [4, 4, 0, 0, 0, 0, 0, 0, 0])
+        updater = Updater(straight, CONFIG, "float32", trained)
+        for step in range(1, 10):
+            before = weights(straight)
+            updater.update(data().parts(step - 1), step, 1e-2)
+            assert moved(updater, before) == trained.names(step)
+        for stop in (2, 5):
+            parts = Updater(untied(), CONFIG, "float32", trained)
+            for step in range(1, stop + 1):
+                parts.update(data().parts(step - 1), step, 1e-2)
+            resumed = Updater(untied(), CONFIG, "float32", trained)
+            resumed.network.load_state_dict(parts.network.state_dict())
+            resumed.optimizer.load(parts.optimizer.tensors())
+            for step in range(stop + 1, 10):
+                resumed.update(data().parts(step - 1), step, 1e-2)
+            assert same(weights(resumed.network), weights(straight))
     network = build_network(changed(preset("bert-tiny", **SMALL), heads=LABELS))
     trained = trained_weights(network, InitConfig("m", train="last-2", unfreeze=UnfreezeConfig(epochs=0.5)), 7.0)
     level_of, begins = levels_of(network).of, trained.begins
     lowest = {step: min(level_of[name] for name in trained.names(step)) for step in begins.values()}
     assert lowest == {1: 4, 5: 3, 9: 2}  # round(3.5) is 4 updates; the head, then two layers
     check_stages(trained, 9)
-    with pytest.raises(UsageError, match="the last stage begins at update 9, and the run has 8"):
-        check_stages(trained, 8)
+    fails(UsageError, "the last stage begins at update 9, and the run has 8", check_stages, trained, 8)
+    for config, what, message in REFUSED:
+        init = {"train": what} if isinstance(what, str) else {"unfreeze": what}
+        fails(RecipeError, message, tuned, build_network(config), steps=0, **init)
 
 
 def adapted(dtype: torch.dtype = torch.float64, dropout: float = 0.0, **changes: Any) -> Network:
@@ -187,7 +173,7 @@ def effective(network: Network) -> dict[str, Tensor]:
     return joined_weights
 
 
-def test_lora_computes_its_equation_forward_and_backward() -> None:
+def test_lora_computes_its_equation_forward_and_backward_on_families_with_gates_and_groups_of_heads() -> None:
     """Against a network of full matrices W + alpha/r B A: outputs, and the gradients of A and B by the chain rule."""
     network, batch = adapted(), first_batch()
     plain = make(torch.float64)
@@ -204,6 +190,24 @@ def test_lora_computes_its_equation_forward_and_backward() -> None:
                 rows = full[start : start + len(adapter.b)]
                 torch.testing.assert_close(adapter.b.grad, 5.0 / 3.0 * rows @ adapter.a.t(), rtol=1e-9, atol=1e-12)
                 torch.testing.assert_close(adapter.a.grad, 5.0 / 3.0 * adapter.b.t() @ rows, rtol=1e-9, atol=1e-12)
+    # Llama's shape: fewer key heads than query heads, a gated feed-forward network; both halves get adapters
+    sizes = SMALL | {"n_heads": 4, "attention": {"n_kv_heads": 2}}
+    torch.manual_seed(0)
+    network = build_network(changed(preset("llama2-7b", vocab_size=31), sizes))
+    adapt(network, LoraConfig(targets=("inner", "value")))
+    inner, attention = network.stack.blocks[0].feed_forward.inner, network.stack.blocks[0].self_attention
+    assert list(inner.adapters) == ["inner", "gate"] and inner.adapters["gate"].start == 32
+    assert (attention.input.adapters["value"].start, attention.input.adapters["value"].stop) == (24, 32)
+    ids = torch.randint(0, 31, (2, 5))
+    for value in (inner.adapters["gate"].b, attention.input.adapters["value"].b):
+        nn.init.normal_(value)
+    with torch.no_grad(), adapters_joined(network):
+        together = network(ids).logits
+    with torch.no_grad():
+        torch.testing.assert_close(network(ids).logits, together, rtol=1e-4, atol=1e-5)
+        without_gate = {"stack.blocks.0.feed_forward.inner.adapters.gate.b": 0 * inner.adapters["gate"].b}
+        swapped = functional_call(network, without_gate, (ids,))
+    assert not torch.equal(swapped.logits, together)
 
 
 def test_joined_weights_give_what_adapters_give_and_go_back_bit_for_bit() -> None:
@@ -227,16 +231,13 @@ def test_joined_weights_give_what_adapters_give_and_go_back_bit_for_bit() -> Non
         assert torch.equal(losses(network, batch, Call())["vocabulary"][0], from_file)
 
 
-def test_new_adapters_change_nothing_and_all_linear_is_every_map_of_the_layers() -> None:
+def test_new_adapters_change_nothing_all_linear_is_every_map_and_dropout_goes_by_seed_and_step() -> None:
     network, batch = make(), first_batch()
     before = losses(network, batch, Call())["vocabulary"][0]
     maps = {name for name, module in network.named_modules() if isinstance(module, nn.Linear)}
     adapt(network, LoraConfig(targets=("all-linear",)))
     assert torch.equal(losses(network, batch, Call())["vocabulary"][0], before)
     assert {name for name, module in network.named_modules() if isinstance(module, AdaptedLinear)} == maps
-
-
-def test_dropout_of_adapters_is_a_function_of_seed_and_step() -> None:
     network, batch = adapted(torch.float32, dropout=0.5).train(), first_batch()
 
     def loss(step: int) -> Tensor:
@@ -247,35 +248,10 @@ def test_dropout_of_adapters_is_a_function_of_seed_and_step() -> None:
     assert torch.equal(loss(1), loss(2))
 
 
-def test_lora_works_on_families_with_gates_and_groups_of_heads() -> None:
-    """Llama's shape: fewer key heads than query heads, a gated feed-forward network; both halves get adapters."""
-    sizes = SMALL | {"n_heads": 4, "attention": {"n_kv_heads": 2}}
-    torch.manual_seed(0)
-    network = build_network(changed(preset("llama2-7b", vocab_size=31), sizes))
-    adapt(network, LoraConfig(targets=("inner", "value")))
-    inner, attention = network.stack.blocks[0].feed_forward.inner, network.stack.blocks[0].self_attention
-    assert list(inner.adapters) == ["inner", "gate"] and inner.adapters["gate"].start == 32
-    assert (attention.input.adapters["value"].start, attention.input.adapters["value"].stop) == (24, 32)
-    ids = torch.randint(0, 31, (2, 5))
-    for value in (inner.adapters["gate"].b, attention.input.adapters["value"].b):
-        nn.init.normal_(value)
-    with torch.no_grad(), adapters_joined(network):
-        together = network(ids).logits
-    with torch.no_grad():
-        torch.testing.assert_close(network(ids).logits, together, rtol=1e-4, atol=1e-5)
-        without_gate = {"stack.blocks.0.feed_forward.inner.adapters.gate.b": 0 * inner.adapters["gate"].b}
-        swapped = functional_call(network, without_gate, (ids,))
-    assert not torch.equal(swapped.logits, together)
-
-
 CBOW, T5 = {"architecture": "cbow", "cbow": CBOWConfig()}, {k: v for k, v in SMALL.items() if k != "max_len"}
 REFUSED: list[tuple[NetworkConfig, str | UnfreezeConfig, str]] = [
     (NETWORK, "last-3", "`init.train` last-3: the network has 2 layers; train all, or fewer"),
-    (
-        changed(NETWORK, shared_layers=True),
-        "last-3",
-        "the layers of this network share .* one level; train last-1 or all",
-    ),
+    (changed(NETWORK, shared_layers=True), "last-3", "the layers of this network share .* one level; train last-1 or"),
     (NETWORK, "head", "has no head with weights of its own; its output matrix is the embeddings"),
     (NETWORK, UnfreezeConfig("head-first"), "head-first needs a head with weights of its own"),
     (preset("t5-small", **T5), "bias", "the layers of this network .encoder-decoder. have no biases; try lora"),
@@ -285,25 +261,21 @@ REFUSED: list[tuple[NetworkConfig, str | UnfreezeConfig, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("config", "what", "message"), REFUSED)
-def test_what_a_network_does_not_have_is_refused(config: NetworkConfig, what: Any, message: str) -> None:
-    init = {"train": what} if isinstance(what, str) else {"unfreeze": what}
-    with pytest.raises(RecipeError, match=message):
-        tuned(build_network(config), steps=0, **init)
-
-
-def test_a_head_on_the_encoder_leaves_the_decoder_out() -> None:
+def test_the_last_layers_of_an_encoder_read_alone_and_of_recurrent_networks() -> None:
     """Of an encoder-decoder that is read alone, the last layer is the encoder's last."""
     network = build_network(changed(NETWORK, heads=LABELS, n_layers=2))
     trained: TrainedWeights = trained_weights(network, InitConfig("m", train="last-1"), 1.0, reads_only=True)
     starts = {name.partition(".")[0] + "." + name.split(".")[1] for name in trained.begins}
     assert starts == {"encoder.blocks", "encoder.norm", "heads.classification"}
     assert not any("blocks.0" in name for name in trained.begins)
-
-
-@pytest.mark.parametrize("architecture", ["recurrent-seq2seq", "recurrent-lm"])
-def test_the_last_layers_of_recurrent_networks(architecture: str) -> None:
-    network = build_network(changed(NETWORK, architecture=architecture, n_layers=2))
-    trained = trained_weights(network, InitConfig("m", train="last-1"), 1.0)
-    assert trained.begins and not any(".layers.0." in name or "embedding" in name for name in trained.begins)
-    assert any(".layers.1." in name for name in trained.begins)
+    for architecture in ("recurrent-seq2seq", "recurrent-lm"):
+        network = build_network(changed(NETWORK, architecture=architecture, n_layers=2))
+        trained = trained_weights(network, InitConfig("m", train="last-1"), 1.0)
+        assert trained.begins and not any(".layers.0." in name or "embedding" in name for name in trained.begins)
+        assert any(".layers.1." in name for name in trained.begins)
+    # Its encoder's two layers, then the decoder's; the bridge makes the state of the decoder's first layer
+    levels = levels_of(build_network(NetworkConfig("recurrent-seq2seq", vocab_size=11, d_model=8, n_layers=2)))
+    found = {name.rpartition(".")[0]: level for name, level in levels.of.items()}
+    sides = {f"encoder.layers.{n}": n + 1 for n in range(2)} | {f"decoder.stack.layers.{n}": n + 3 for n in range(2)}
+    above = {f"decoder.attention.score.{part}": 4 for part in ("query", "key", "weigh")} | {"decoder.join": 4}
+    assert levels.layers == 4 and found == sides | above | {"embedding": 0, "decoder.bridge": 3}

@@ -16,10 +16,8 @@ from atento.training.loop import TargetCounts, update_ratios
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
 
-NETWORK = NetworkConfig(vocab_size=31, d_model=8, d_ff=16, n_heads=2, n_layers=1, dropout=0.0)
 
-
-def test_the_scale_of_gradients_with_known_noise_is_found() -> None:
+def test_the_scale_of_gradients_with_known_noise_is_found_and_update_ratios_are_by_layer() -> None:
     """A gradient of norm 2 in 100 dimensions, noise of variance 0.5 in each for one target: S / |G|² = 50 / 4."""
     generator = torch.Generator().manual_seed(0)
     direction = torch.full((100,), 0.2)
@@ -31,13 +29,24 @@ def test_the_scale_of_gradients_with_known_noise_is_found() -> None:
         for size, gradient in zip(sizes, parts):
             noise.part([gradient[:60] * size, None, gradient[60:] * size], 1 / size, size)
         noise.update(float(sum(gradient * size for gradient, size in zip(parts, sizes)).norm()) / sum(sizes))
-    assert noise.scale() == pytest.approx(12.5, rel=0.1)
-    assert noise.scale() is None and noise.sums == {}
+    assert noise.scale() == pytest.approx(12.5, rel=0.1) and noise.scale() is None and noise.sums == {}
+    sizes = {"stack.blocks.0.a.weight": 4, "stack.blocks.0.b": 5, "embedding.weight": 4}
+    before = {name: torch.ones(size) for name, size in sizes.items()}
+    after = before | {"stack.blocks.0.a.weight": torch.ones(4) * 1.1, "embedding.weight": torch.ones(4) * 3}
+    ratios = update_ratios(before, after)
+    assert ratios == pytest.approx({"stack.blocks.0": (4 * 0.01 / 9) ** 0.5, "embedding": 2.0}, rel=1e-5)
+    counts, told = TargetCounts(updates_per_epoch=3), list[list[str]]()
+    for update in range(1, 6):  # the objective of one head comes late, that of another has targets now and then
+        counts.add({"vocabulary": 0, "next-sentence": update % 2} | ({"late": 0} if update > 3 else {}))
+        told.append(counts.warnings(is_whole=False))
+    first = "warning: the head 'vocabulary' has had no target in 3 updates and learns nothing"
+    assert [len(lines) for lines in told] == [0, 0, 1, 0, 0] and told[2][0].startswith(first)
+    assert [line.split("'")[1] for line in counts.warnings(is_whole=True)] == ["late"]
 
 
 def test_the_squares_of_a_real_update_are_those_of_plain_backward_passes() -> None:
     torch.manual_seed(0)
-    network = build_network(NETWORK)
+    network = build_network(NetworkConfig(vocab_size=31, d_model=8, d_ff=16, n_heads=2, n_layers=1, dropout=0.0))
     updater = Updater(network, replace(TrainingConfig(), log_gradient_noise=True, label_smoothing=0.0), "float32")
     g = np.random.default_rng(0)
     rows = [Ragged([g.integers(4, 31, g.integers(1, 9)).tolist() for _ in range(30)]) for _ in range(2)]
@@ -54,21 +63,3 @@ def test_the_squares_of_a_real_update_are_those_of_plain_backward_passes() -> No
     assert updater.noise.sums["small"] == pytest.approx(sum(squares) / 3, rel=1e-4)
     assert updater.noise.sums["small_inverse"] == pytest.approx(sum(1 / count for count in targets) / 3)
     assert updater.noise.sums["large"] == pytest.approx(norm**2)
-
-
-def test_update_ratios_are_by_layer() -> None:
-    sizes = {"stack.blocks.0.a.weight": 4, "stack.blocks.0.b": 5, "embedding.weight": 4}
-    before = {name: torch.ones(size) for name, size in sizes.items()}
-    after = before | {"stack.blocks.0.a.weight": torch.ones(4) * 1.1, "embedding.weight": torch.ones(4) * 3}
-    ratios = update_ratios(before, after)
-    assert ratios == pytest.approx({"stack.blocks.0": (4 * 0.01 / 9) ** 0.5, "embedding": 2.0}, rel=1e-5)
-
-
-def test_a_head_without_a_target_is_told_once_after_an_epoch_or_at_the_end() -> None:
-    counts, told = TargetCounts(updates_per_epoch=3), list[list[str]]()
-    for update in range(1, 6):  # the objective of one head comes late, that of another has targets now and then
-        counts.add({"vocabulary": 0, "next-sentence": update % 2} | ({"late": 0} if update > 3 else {}))
-        told.append(counts.warnings(is_whole=False))
-    first = "warning: the head 'vocabulary' has had no target in 3 updates and learns nothing"
-    assert [len(lines) for lines in told] == [0, 0, 1, 0, 0] and told[2][0].startswith(first)
-    assert [line.split("'")[1] for line in counts.warnings(is_whole=True)] == ["late"]

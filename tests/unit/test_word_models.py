@@ -17,6 +17,7 @@ from atento.networks import CBOW, ELMo
 from atento.tasks.model_vectors import embed_words
 from atento.text.characters import character_batch
 from atento.text.word_vectors import Vectors, write_binary_vectors, write_text_vectors
+from failing import fails
 
 MATRIX = np.array([[1, 0, 2], [0, 4, 0], [3, 3, -1]], dtype=np.float32)
 VECTORS = Vectors(["gato", "ação", ","], MATRIX)
@@ -43,41 +44,19 @@ def test_c15_word2vec_files_load_and_pool(name: str, tmp_path: Path) -> None:
     assert [word for word, _ in model.words.vectors.neighbours("gato", 2)] == [",", "ação"]
 
 
-def test_c15_a_damaged_file_is_named_and_saving_is_refused(tmp_path: Path) -> None:
+def test_c14_c15_a_damaged_file_is_named_saving_is_refused_and_elmo_pools_words_alone(tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_text("2 3\ngato 1 2 3\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"bad\.txt"):
-        atento.load(tmp_path / "bad.txt")
+    fails(DataError, r"bad\.txt", atento.load, tmp_path / "bad.txt")
     write_text_vectors(tmp_path / "good.txt", VECTORS)
-    with pytest.raises(CapabilityError, match="word models stay as published"):
-        atento.load(tmp_path / "good.txt").save(tmp_path / "out")
-
-
-def test_c15_a_model_of_words_knows_its_precision(tmp_path: Path) -> None:
-    """It said float32 in any precision, and int8 was taken in silence."""
+    fails(CapabilityError, "word models stay as published", atento.load(tmp_path / "good.txt").save, tmp_path / "out")
+    # It said float32 in any precision, and int8 was taken in silence
     write_text_vectors(tmp_path / "words.txt", VECTORS)
     for asked, known in (("float32", "float32"), ("float64", "float64"), ("auto", "float32")):
         model = atento.load(tmp_path / "words.txt", precision=asked)
         assert model.precision == known == str(next(model.network.parameters()).dtype).removeprefix("torch.")
     with pytest.raises(CapabilityError, match="int8 is for Transformers that write and for encoders"):
         atento.load(tmp_path / "words.txt", precision="int8")
-
-
-def elmo() -> ELMo:
-    characters = CharacterConfig(d_char=4, filters=((1, 4), (2, 4)), n_highway=1)
-    config = NetworkConfig(
-        architecture="elmo",
-        d_model=6,
-        n_heads=1,
-        n_layers=2,
-        dropout=0.0,
-        elmo=ELMoConfig(characters=characters, d_cell=8),
-    )
-    torch.manual_seed(0)
-    return ELMo(config).double().eval()
-
-
-def test_c14_elmo_pools_words_and_not_the_marks_around_them() -> None:
-    """By hand: the mix at the places of the words; the same word has another vector in another sentence."""
+    # By hand: the mix at the places of the words; the same word has another vector in another sentence
     network = elmo()
     found = embed_words(WordModel(network), ["o gato pulou", "", "gato"], EmbeddingConfig())
     ids, _ = character_batch([["o", "gato", "pulou"]])
@@ -91,10 +70,14 @@ def test_c14_elmo_pools_words_and_not_the_marks_around_them() -> None:
     np.testing.assert_allclose(below[1], lowest[2].numpy(), atol=1e-6)
     other = embed_words(WordModel(network), ["gato", "gato alto"], EmbeddingConfig(pooling="first"))
     assert np.abs(other[0] - other[1]).max() > 1e-6
-
-
-def test_c14_errors() -> None:
     with pytest.raises(UsageError, match="`layer` must lie between -3 and 2: got 3"):
         embed_words(WordModel(elmo()), ["gato"], EmbeddingConfig(layer=3))
-    with pytest.raises(UsageError, match="unknown pooling 'sum'"):
-        embed_words(WordModel(elmo()), ["gato"], EmbeddingConfig(pooling="sum"))
+    fails(UsageError, "unknown pooling 'sum'", embed_words, WordModel(elmo()), ["gato"], EmbeddingConfig(pooling="sum"))
+
+
+def elmo() -> ELMo:
+    characters = CharacterConfig(d_char=4, filters=((1, 4), (2, 4)), n_highway=1)
+    of_characters = ELMoConfig(characters=characters, d_cell=8)
+    config = NetworkConfig("elmo", d_model=6, n_heads=1, n_layers=2, dropout=0.0, elmo=of_characters)
+    torch.manual_seed(0)
+    return ELMo(config).double().eval()

@@ -15,6 +15,7 @@ from atento.base.errors import UsageError
 from atento_world import SPLITS, Pair, lexicon, notes_sentences, write
 from atento_world.sentence import held_out
 from atento_world.splits import HELD_OUT, PATTERNS, collect
+from failing import fails
 
 NOUN = {form: noun for noun in lexicon.NOUNS for form in (noun.english, noun.english_plural)}
 ADJECTIVE = {adjective.english: adjective for adjective in lexicon.ADJECTIVES}
@@ -43,8 +44,7 @@ def _predicates(pair: Pair) -> list[tuple[str, str]]:
     if pair.structure != "quality" or pair.source_tags[-2 if pair.source_tags[-1] == "PUNCT" else -1] != "ADJ":
         return []
     words = [w for w, t in zip(pair.source_words, pair.source_tags) if t == "NOUN" and w in NOUN]
-    adjective = pair.source_words[-2 if pair.source_tags[-1] == "PUNCT" else -1]
-    return [(adjective, words[-1])] if words else []
+    return [(pair.source_words[-2 if pair.source_tags[-1] == "PUNCT" else -1], words[-1])] if words else []
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def others() -> dict[str, list[Pair]]:
     return {split: write(split, count, seed=2) for split, count in zip(SPLITS[1:], (600, 1500, 2500))}
 
 
-def test_the_notes_sentences_and_their_translations() -> None:
+def test_the_notes_sentences_begin_train_from_100_on_and_are_never_valid() -> None:
     """Spec rows L2, L3, L6, L7."""
     assert [(pair.source, pair.target) for pair in notes_sentences()] == [
         ("I love NLP", "Eu amo PLN"),
@@ -68,39 +68,32 @@ def test_the_notes_sentences_and_their_translations() -> None:
         ("How are you?", "Como você está?"),
     ]
     how = notes_sentences()[-1]
-    assert how.alignment == ((0, 0), (1, 2), (2, 1), (3, 3))
-    assert how.source_tags == ("ADV", "AUX", "PRON", "PUNCT")
-
-
-def test_train_begins_with_the_notes_sentences_from_100_on() -> None:
-    assert write("train", 100)[:6] == notes_sentences()
-    assert len(write("train", 100)) == 100
+    assert how.alignment == ((0, 0), (1, 2), (2, 1), (3, 3)) and how.source_tags == ("ADV", "AUX", "PRON", "PUNCT")
+    assert write("train", 100)[:6] == notes_sentences() and len(write("train", 100)) == 100
     assert write("train", 99)[:6] != notes_sentences()
-
-
-def test_the_notes_sentences_are_never_valid() -> None:
     notes = {_plain(pair) for pair in notes_sentences()}
     assert not notes & {_plain(pair) for pair in write("valid", 800)}
 
 
-def test_train_and_valid_never_meet_whatever_the_seed(train: list[Pair], others: dict[str, list[Pair]]) -> None:
+def test_train_and_valid_never_meet_nor_bring_a_held_out_pair_together(train, others) -> None:
     first = {_plain(pair) for pair in train} | {_plain(pair) for pair in write("train", 2000, seed=9)}
     second = {_plain(pair) for pair in others["valid"]} | {_plain(pair) for pair in write("valid", 400, seed=9)}
     assert not first & second
-    assert not (first | second) & {_plain(pair) for pair in others["combinations"]}
-    assert not (first | second) & {_plain(pair) for pair in others["structures"]}
-
-
-def test_train_and_valid_never_bring_a_held_out_pair_together(train: list[Pair], others: dict[str, list[Pair]]) -> None:
+    for split in ("combinations", "structures"):
+        assert not (first | second) & {_plain(pair) for pair in others[split]}
     checked = 0
     for pair in [*train, *others["valid"], *others["structures"]]:
         for adjective, noun in _attributes(pair) + _predicates(pair):
             assert not held_out(ADJECTIVE[adjective], NOUN[noun]), pair.source
             checked += 1
     assert checked > 10_000
+    translation: dict[str, str] = {}
+    for pair in [*train, *(p for split in others.values() for p in split), *write("train", 3000, seed=8)]:
+        target = pair.target.rstrip(".!?").lower()
+        assert translation.setdefault(_plain(pair), target) == target
 
 
-def test_every_sentence_of_combinations_has_a_held_out_pair(others: dict[str, list[Pair]]) -> None:
+def test_every_sentence_of_combinations_has_a_held_out_pair_of_words_well_known_from_train(others, train) -> None:
     attributes = 0
     comparatives = {a.comparative.removeprefix("more "): a for a in lexicon.ADJECTIVES if a.comparative}
     for pair in others["combinations"]:
@@ -111,11 +104,6 @@ def test_every_sentence_of_combinations_has_a_held_out_pair(others: dict[str, li
         nouns = [NOUN[word] for word in pair.source_words if word in NOUN]
         assert any(a is not None and held_out(a, n) for a in said for n in nouns), pair.source
     assert attributes > len(others["combinations"]) / 2
-
-
-def test_every_word_of_a_held_out_pair_is_well_known_from_train(
-    train: list[Pair], others: dict[str, list[Pair]]
-) -> None:
     known = Counter(word for pair in train for word in pair.source_words)
     for pair in others["combinations"]:
         for adjective, noun in _attributes(pair):
@@ -129,9 +117,6 @@ def test_held_out_structures_are_not_in_the_other_splits(train: list[Pair], othe
     assert {pair.structure for pair in others["structures"]} == set(HELD_OUT)
     for pair in ordinary:
         assert not any(a in ADJECTIVE and b in ADJECTIVE for a, b in pairwise(pair.source_words)), pair.source
-
-
-def test_two_adjectives_keep_their_order_by_rank(others: dict[str, list[Pair]]) -> None:
     groups = lexicon.GROUPS
     doubled = [pair for pair in others["structures"] if pair.structure == "two-adjectives"]
     assert len(doubled) > 500
@@ -146,30 +131,13 @@ def test_two_adjectives_keep_their_order_by_rank(others: dict[str, list[Pair]]) 
         assert (where[i] < where[i + 2]) == first.before
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_sentences_are_unique_and_short(split: str) -> None:
-    pairs = write(split, 1500, seed=4)
-    assert len({_plain(pair) for pair in pairs}) == 1500
-    lengths = [len(pair.source_words) for pair in pairs]
-    assert max(lengths) <= 32
-    if split != "structures":
-        assert sum(4 <= length <= 14 for length in lengths) > 0.93 * len(lengths)
-
-
-def test_an_english_sentence_has_one_translation(train: list[Pair], others: dict[str, list[Pair]]) -> None:
-    translation: dict[str, str] = {}
-    for pair in [*train, *(p for split in others.values() for p in split), *write("train", 3000, seed=8)]:
-        target = pair.target.rstrip(".!?").lower()
-        assert translation.setdefault(_plain(pair), target) == target
-
-
 @pytest.mark.parametrize("count", [20_000, pytest.param(40_000, marks=pytest.mark.slow)])
 def test_train_gives_that_many_sentences(train: list[Pair], count: int) -> None:
     pairs = train if count == len(train) else write("train", count)
     assert len({pair.source for pair in pairs}) == count
 
 
-def test_no_word_is_rare_in_train(train: list[Pair]) -> None:
+def test_no_word_is_rare_in_train_and_sentences_are_unique_and_short(train: list[Pair]) -> None:
     counts = Counter(word.lower() for pair in train for word in pair.source_words)
     for noun in lexicon.NOUNS:
         assert counts[noun.english.lower()] + counts[noun.english_plural.lower()] >= 20, noun.english
@@ -178,21 +146,38 @@ def test_no_word_is_rare_in_train(train: list[Pair]) -> None:
     for verb in lexicon.VERBS:
         forms = {verb.english, verb.third, verb.past, verb.gerund, verb.participle}
         assert sum(counts[form] for form in forms) >= 20, verb.english
+    for split in SPLITS:
+        pairs = write(split, 1500, seed=4)
+        assert len({_plain(pair) for pair in pairs}) == 1500
+        lengths = [len(pair.source_words) for pair in pairs]
+        assert max(lengths) <= 32
+        if split != "structures":
+            assert sum(4 <= length <= 14 for length in lengths) > 0.93 * len(lengths)
 
 
-def test_a_shorter_list_begins_a_longer_one() -> None:
+def test_a_shorter_list_begins_a_longer_one_seeds_differ_but_no_process_and_errors_name_the_split() -> None:
     assert write("train", 300)[:120] == write("train", 120)
     assert write("combinations", 60, seed=5)[:10] == write("combinations", 10, seed=5)
+    assert write("train", 50, seed=1) != write("train", 50, seed=2)
+    with pytest.raises(UsageError, match=r"got 'combination'; did you mean 'combinations'\? Known: combinations, "):
+        write("combination", 5)
+    fails(UsageError, "`count` must be 0 or more: got -1", write, "train", -1)
+    assert write("valid", 0) == []
+    supply = [("how are you", notes_sentences()[5]), ("i love nlp", notes_sentences()[0]), None]
+    turn = iter(range(10**6))
+    with pytest.raises(UsageError, match="split 'toy' is too small: asked for 3 different sentences, found 2"):
+        collect(lambda: supply[next(turn) % 3], 3, "split 'toy'", [])
+    here = hashlib.sha256(repr([pair for split in SPLITS for pair in write(split, 120)]).encode()).hexdigest()
+    for seed in ("0", "4242"):
+        own = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"}
+        done = subprocess.run([sys.executable, "-c", _PRINT], env=own, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.strip()) == (0, here), done.stderr
 
 
 @given(seed=st.integers(0, 2**40), split=st.sampled_from(SPLITS))
 @settings(max_examples=15)
 def test_the_same_arguments_give_the_same_pairs(seed: int, split: str) -> None:
     assert write(split, 5, seed) == write(split, 5, seed)
-
-
-def test_seeds_differ() -> None:
-    assert write("train", 50, seed=1) != write("train", 50, seed=2)
 
 
 _PRINT = """
@@ -202,27 +187,3 @@ assert not any(name == "torch" or name.startswith("torch.") for name in sys.modu
 pairs = [pair for split in ("train", "valid", "combinations", "structures") for pair in write(split, 120)]
 print(hashlib.sha256(repr(pairs).encode()).hexdigest())
 """
-
-
-def test_another_process_with_another_hash_seed_writes_the_same() -> None:
-    pairs = [pair for split in SPLITS for pair in write(split, 120)]
-    here = hashlib.sha256(repr(pairs).encode()).hexdigest()
-    for seed in ("0", "4242"):
-        own = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"}
-        done = subprocess.run([sys.executable, "-c", _PRINT], env=own, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout.strip()) == (0, here), done.stderr
-
-
-def test_errors_name_the_split_the_counts_and_the_nearest_name() -> None:
-    with pytest.raises(UsageError, match=r"got 'combination'; did you mean 'combinations'\? Known: combinations, "):
-        write("combination", 5)
-    with pytest.raises(UsageError, match="`count` must be 0 or more: got -1"):
-        write("train", -1)
-    assert write("valid", 0) == []
-
-
-def test_a_language_that_is_too_small_says_how_many_it_has() -> None:
-    supply = [("how are you", notes_sentences()[5]), ("i love nlp", notes_sentences()[0]), None]
-    turn = iter(range(10**6))
-    with pytest.raises(UsageError, match="split 'toy' is too small: asked for 3 different sentences, found 2"):
-        collect(lambda: supply[next(turn) % 3], 3, "split 'toy'", [])

@@ -15,6 +15,7 @@ from atento.data.records.reader import read_records
 from atento.data.records.values import Span
 from atento_world import LABELLINGS, SPLITS, Pair, labelled, lexicon, write
 from atento_world.inflection import conjugate
+from failing import fails
 
 # Forms of the Portuguese verbs, from the conjugation tables: form -> the tenses and numbers that it may have.
 TENSES: dict[str, set[str]] = {}
@@ -63,7 +64,7 @@ def _verbs(pair: Any) -> list[str]:
     return [word.lower() for word, tag in zip(pair.target_words, pair.target_tags) if tag in ("VERB", "AUX")]
 
 
-def test_tense_is_that_of_the_verb_forms() -> None:
+def test_tense_and_number_are_those_of_the_verb_forms_and_negation_and_questions_have_their_signs() -> None:
     examples = _simple("tense", 600)
     assert len(examples) > 100
     for example, pair in examples:
@@ -71,17 +72,11 @@ def test_tense_is_that_of_the_verb_forms() -> None:
         by_form = {"future"} if first in GOING and others and others[0] in INFINITIVES else TENSES[first]
         assert example["label"] in by_form, pair.target
         assert len(by_form) == 1 or first in ("ri", "sorri"), pair.target  # ele ri; eu ri
-
-
-def test_number_is_that_of_the_verb_forms() -> None:
     examples = _simple("number", 500)
     assert len(examples) > 100
     for example, pair in examples:
         assert example["label"] in NUMBERS[_verbs(pair)[0]], pair.target
         assert len(NUMBERS[_verbs(pair)[0]]) == 1 or pair.target_words[0] in ("Eu", "Nós"), pair.target
-
-
-def test_negation_is_the_word_that_negates() -> None:
     examples = _examples("negation")[:400] + labelled("negation", "structures", 100)
     for example in examples:
         words = set(re.findall(r"\w+", example["text"].lower()))
@@ -91,23 +86,20 @@ def test_negation_is_the_word_that_negates() -> None:
     for example, _ in simple:
         words = set(re.findall(r"\w+", example["text"].lower()))
         assert (example["label"] == "negative") == bool(words & {"não", "nunca"}), example
+    for language in ("pt", "en"):
+        texts = [text for pair in _train()[:3000] for text in (pair.target, pair.source)]
+        questions = {text.rstrip("?") for text in texts if text.endswith("?")}
+        statements = {text.rstrip(".") for text in texts if text[-1] not in "?!"}
+        examples = labelled("question", "train", 300, language=language)
+        for example in examples:
+            assert not re.search(r"[.?!]$", example["text"])
+            assert example["text"] in (questions if example["label"] == "question" else statements)
+        asks = {"Quem", "O", "Onde", "Quando", "Por", "Como"}
+        if language == "pt":  # each is told by its words: no question is only told by its mark
+            assert {example["text"].split()[0] for example in examples if example["label"] == "question"} <= asks
 
 
-@pytest.mark.parametrize("language", ["pt", "en"])
-def test_a_question_is_what_ends_with_a_question_mark(language: str) -> None:
-    texts = [text for pair in _train()[:3000] for text in (pair.target, pair.source)]
-    questions = {text.rstrip("?") for text in texts if text.endswith("?")}
-    statements = {text.rstrip(".") for text in texts if text[-1] not in "?!"}
-    examples = labelled("question", "train", 300, language=language)
-    for example in examples:
-        assert not re.search(r"[.?!]$", example["text"])
-        assert example["text"] in (questions if example["label"] == "question" else statements)
-    asks = {"Quem", "O", "Onde", "Quando", "Por", "Como"}
-    if language == "pt":  # each is told by its words: no question is only told by its mark
-        assert {example["text"].split()[0] for example in examples if example["label"] == "question"} <= asks
-
-
-def test_classes_are_equally_frequent_and_a_shorter_list_begins_a_longer_one() -> None:
+def test_classes_are_equally_frequent_and_examples_and_records_those_of_their_arguments() -> None:
     for labels in ("tense", "negation", "number", "question", "entailment"):
         for split in ("train", "combinations"):
             examples = _examples(labels)[:120] if split == "train" else labelled(labels, split, 120)
@@ -115,6 +107,28 @@ def test_classes_are_equally_frequent_and_a_shorter_list_begins_a_longer_one() -
             assert len(frequencies) == LABELLINGS[labels].classes and max(frequencies.values()) <= 61
             assert max(frequencies.values()) - min(frequencies.values()) <= 2, (labels, split)
             assert labelled(labels, split, 50) == examples[:50]
+    for labels in LABELLINGS:
+        assert labelled(labels, "train", 20, 3) == labelled(labels, "train", 20, 3)
+        assert labelled(labels, "train", 20, 3) != labelled(labels, "train", 20, 4)
+    held_out = {pair.target for pair in write("combinations", 300)}
+    examples = labelled("tense", "combinations", 80)
+    assert sum(example["text"] in held_out for example in examples) == len(examples)
+    # The table of the recipes, and the records that a task reads
+    assert set(FIELDS) == set(LABELLINGS)
+    for labels, columns in FIELDS.items():
+        assert set(labelled(labels, "train", 1)[0]) == set(columns)
+    records = read_records(SourceConfig(world="valid", labels="answers", count=5), TASKS["question-answering"].fields)
+    assert len(records) == 5 and all(isinstance(spans[0], Span) for spans in records["answers"])
+    entailed = SourceConfig(world="valid", labels="entailment", text="en", count=4)
+    pairs = read_records(entailed, TASKS["classification"].fields)
+    assert list(pairs.columns) == ["text", "pair", "label"] and pairs.where(3) == "world valid entailment:4"
+    texts = read_records(SourceConfig(world="valid", labels="tense", count=4), TASKS["classification"].fields)
+    assert list(texts.columns) == ["text", "label"]
+    with pytest.raises(UsageError, match=r"`labels` must be one of tense, .*: got 'tenses'; did you mean 'tense'\?"):
+        labelled("tenses", "train", 1)
+    fails(UsageError, "`language` must be one of pt, en: got 'fr'", labelled, "tense", "train", 1, language="fr")
+    with pytest.raises(UsageError, match="split 'structures' has too few examples with the labels question"):
+        labelled("question", "structures", 10)
 
 
 CATEGORIES: dict[str, set[str]] = {}
@@ -139,7 +153,7 @@ for _word in lexicon.SURNAMES:
     NAME_WORDS.setdefault(_word, set()).add("I-PER")
 
 
-def test_parts_of_speech_are_the_categories_of_the_words() -> None:
+def test_parts_of_speech_are_the_categories_of_the_words_and_entities_the_names_in_iob2() -> None:
     checked = 0
     for example in _examples("pos")[:300]:
         for word, tag in zip(example["tokens"], example["tags"], strict=True):
@@ -149,9 +163,6 @@ def test_parts_of_speech_are_the_categories_of_the_words() -> None:
                 checked += 1
             assert (word in ".,?!") == (tag == "PUNCT") and (tag == "PROPN") <= (word in NAME_WORDS)
     assert checked > 700
-
-
-def test_entities_are_the_names_of_the_lexicon_in_iob2() -> None:
     tagged = 0
     for example in _examples("entities")[:300] + labelled("entities", "structures", 100):
         before = "O"
@@ -169,7 +180,7 @@ def _bag(text: str) -> Counter[str]:
     return Counter(re.findall(r"[\w-]+", text.lower()))
 
 
-def test_entailment_by_the_words_of_both_sentences() -> None:
+def test_entailment_and_similarity_by_the_words_of_both_sentences() -> None:
     """A hypothesis with no other words is entailed; with *não*, on one side only, it contradicts; else neither."""
     for split in SPLITS:
         for example in labelled("entailment", split, 150 if split == "valid" else 300):
@@ -182,12 +193,6 @@ def test_entailment_by_the_words_of_both_sentences() -> None:
             elif shorter <= longer and negated == (0, 0):
                 expected = "entailment"
             assert example["label"] == expected, example
-
-
-CONTENT = {"NOUN", "VERB", "ADJ", "PROPN"}
-
-
-def test_similarity_falls_with_the_words_that_differ() -> None:
     examples = _examples("similarity")[:400]
     shares: dict[bool, list[float]] = {True: [], False: []}
     for example in examples:
@@ -198,10 +203,7 @@ def test_similarity_falls_with_the_words_that_differ() -> None:
         shares[example["score"] > 2.5].append(overlap)
     assert min(map(len, shares.values())) > 60
     assert sum(shares[True]) / len(shares[True]) > sum(shares[False]) / len(shares[False]) + 0.25
-
-
-def test_similarity_counted_by_hand() -> None:
-    """Six roles, of which the doer's adjective and the place differ; then all but the verb."""
+    # Six roles, of which the doer's adjective and the place differ; then all but the verb
     from dataclasses import replace
 
     from atento_world.labelling import similarity
@@ -216,26 +218,29 @@ def test_similarity_counted_by_hand() -> None:
     assert similarity(scene, Scene(cat, lexicon.verb("open"), "past")) == round(5 * 1 / 6, 3)
 
 
-@pytest.mark.parametrize("language", ["pt", "en"])
-def test_answers_are_in_the_sentence_of_the_question(language: str) -> None:
-    words_of_roles = {"pt": ("Quem", "O que", "Onde", "Quando"), "en": ("Who", "What", "Where", "When")}[language]
-    names = dict(zip(words_of_roles, ("doer", "thing", "place", "time")))
-    roles: Counter[str] = Counter()
-    for example in labelled("answers", "train", 300, language=language):
-        (answer,), context = example["answers"], example["context"]
-        text, start = answer["text"], answer["answer_start"]
-        assert context[start : start + len(text)] == text
-        word = next(word for word in words_of_roles if example["question"].startswith(word))
-        role = names[word]
-        roles[role] += 1
-        sentence = next(
-            part for part in re.split(r"(?<=\.) ", context) if text in part and _missing(example, part, word) < 2
-        )
-        assert context.index(sentence) <= start < context.index(sentence) + len(sentence)
-        assert (role == "doer") == sentence.startswith(text), example
-        others = [part for part in re.split(r"(?<=\.) ", context) if part != sentence]
-        assert all(_missing(example, part, word) for part in others), example
-    assert min(roles.values()) > 20 and len(roles) == 4
+CONTENT = {"NOUN", "VERB", "ADJ", "PROPN"}
+
+
+def test_answers_are_in_the_sentence_of_the_question() -> None:
+    for language in ("pt", "en"):
+        words_of_roles = {"pt": ("Quem", "O que", "Onde", "Quando"), "en": ("Who", "What", "Where", "When")}[language]
+        names = dict(zip(words_of_roles, ("doer", "thing", "place", "time")))
+        roles: Counter[str] = Counter()
+        for example in labelled("answers", "train", 300, language=language):
+            (answer,), context = example["answers"], example["context"]
+            text, start = answer["text"], answer["answer_start"]
+            assert context[start : start + len(text)] == text
+            word = next(word for word in words_of_roles if example["question"].startswith(word))
+            role = names[word]
+            roles[role] += 1
+            sentence = next(
+                part for part in re.split(r"(?<=\.) ", context) if text in part and _missing(example, part, word) < 2
+            )
+            assert context.index(sentence) <= start < context.index(sentence) + len(sentence)
+            assert (role == "doer") == sentence.startswith(text), example
+            others = [part for part in re.split(r"(?<=\.) ", context) if part != sentence]
+            assert all(_missing(example, part, word) for part in others), example
+        assert min(roles.values()) > 20 and len(roles) == 4
 
 
 def _missing(example: dict[str, Any], sentence: str, word: str) -> int:
@@ -253,39 +258,3 @@ def test_splits_are_disjoint_and_held_out_combinations_are_held_out(labels: str)
 
     train = {str(sorted(example.items())) for example in _examples(labels)}
     assert not train & texts("valid") and not train & texts("combinations")
-
-
-def test_sentences_of_combinations_are_those_of_the_split() -> None:
-    held_out = {pair.target for pair in write("combinations", 300)}
-    examples = labelled("tense", "combinations", 80)
-    assert sum(example["text"] in held_out for example in examples) == len(examples)
-
-
-def test_the_same_arguments_give_the_same_examples() -> None:
-    for labels in LABELLINGS:
-        assert labelled(labels, "train", 20, 3) == labelled(labels, "train", 20, 3)
-        assert labelled(labels, "train", 20, 3) != labelled(labels, "train", 20, 4)
-
-
-def test_fields_and_values_of_records() -> None:
-    """The table of the recipes, and the records that a task reads."""
-    assert set(FIELDS) == set(LABELLINGS)
-    for labels, columns in FIELDS.items():
-        assert set(labelled(labels, "train", 1)[0]) == set(columns)
-    records = read_records(SourceConfig(world="valid", labels="answers", count=5), TASKS["question-answering"].fields)
-    assert len(records) == 5 and all(isinstance(spans[0], Span) for spans in records["answers"])
-    pairs = read_records(
-        SourceConfig(world="valid", labels="entailment", text="en", count=4), TASKS["classification"].fields
-    )
-    assert list(pairs.columns) == ["text", "pair", "label"] and pairs.where(3) == "world valid entailment:4"
-    texts = read_records(SourceConfig(world="valid", labels="tense", count=4), TASKS["classification"].fields)
-    assert list(texts.columns) == ["text", "label"]
-
-
-def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(UsageError, match=r"`labels` must be one of tense, .*: got 'tenses'; did you mean 'tense'\?"):
-        labelled("tenses", "train", 1)
-    with pytest.raises(UsageError, match="`language` must be one of pt, en: got 'fr'"):
-        labelled("tense", "train", 1, language="fr")
-    with pytest.raises(UsageError, match="split 'structures' has too few examples with the labels question"):
-        labelled("question", "structures", 10)

@@ -2,18 +2,18 @@
 
 from collections import Counter, defaultdict
 
-import pytest
-
 from atento.base.errors import UsageError
 from atento_world import inflection, lexicon
 from atento_world.inflection import conjugate
 from atento_world.pairs import Word, contract, spell
 from atento_world.sentence import adjectives_for, held_out
+from failing import fails
+
+BUILDS = "construo constrói construímos constroem"
 
 
-@pytest.mark.parametrize(
-    ("infinitive", "present", "past", "gerund", "participle", "command"),
-    [
+def test_portuguese_verbs_adjectives_and_plurals() -> None:
+    for infinitive, present, past, gerund, participle, command in (
         ("falar", "falo fala falamos falam", "falei falou falamos falaram", "falando", "falado", "fale"),
         ("vender", "vendo vende vendemos vendem", "vendi vendeu vendemos venderam", "vendendo", "vendido", "venda"),
         ("abrir", "abro abre abrimos abrem", "abri abriu abrimos abriram", "abrindo", "aberto", "abra"),
@@ -27,27 +27,14 @@ from atento_world.sentence import adjectives_for, held_out
         ("dar", "dou dá damos dão", "dei deu demos deram", "dando", "dado", "dê"),
         ("ir", "vou vai vamos vão", "fui foi fomos foram", "indo", "ido", "vá"),
         ("sair", "saio sai saímos saem", "saí saiu saímos saíram", "saindo", "saído", "saia"),
-        (
-            "construir",
-            "construo constrói construímos constroem",
-            "construí construiu construímos construíram",
-            "construindo",
-            "construído",
-            "construa",
-        ),
+        ("construir", BUILDS, "construí construiu construímos construíram", "construindo", "construído", "construa"),
         ("odiar", "odeio odeia odiamos odeiam", "odiei odiou odiamos odiaram", "odiando", "odiado", "odeie"),
         ("ser", "sou é somos são", "era era éramos eram", "sendo", "sido", "seja"),
-    ],
-)
-def test_portuguese_verbs(infinitive: str, present: str, past: str, gerund: str, participle: str, command: str) -> None:
-    verb = conjugate(infinitive)
-    assert (verb.present, verb.past) == (tuple(present.split()), tuple(past.split()))
-    assert (verb.gerund, verb.participle, verb.command) == (gerund, participle, command)
-
-
-@pytest.mark.parametrize(
-    ("lemma", "forms"),
-    [
+    ):
+        verb = conjugate(infinitive)
+        assert (verb.present, verb.past) == (tuple(present.split()), tuple(past.split()))
+        assert (verb.gerund, verb.participle, verb.command) == (gerund, participle, command)
+    for lemma, forms in (
         ("alto", "alto alta altos altas"),
         ("feliz", "feliz feliz felizes felizes"),
         ("fácil", "fácil fácil fáceis fáceis"),
@@ -60,37 +47,19 @@ def test_portuguese_verbs(infinitive: str, present: str, past: str, gerund: str,
         ("francês", "francês francesa franceses francesas"),
         ("bom/boa", "bom boa bons boas"),
         ("alemão/alemã/alemães/alemãs", "alemão alemã alemães alemãs"),
-    ],
-)
-def test_portuguese_adjectives(lemma: str, forms: str) -> None:
-    assert inflection.adjective_forms(lemma) == tuple(forms.split())
-
-
-@pytest.mark.parametrize(
-    ("singular", "plural"),
-    [
-        ("casa", "casas"),
-        ("jardim", "jardins"),
-        ("hotel", "hotéis"),
-        ("jornal", "jornais"),
-        ("cachecol", "cachecóis"),
-        ("flor", "flores"),
-        ("ônibus", "ônibus"),
-        ("lápis", "lápis"),
-        ("chapéu", "chapéus"),
-    ],
-)
-def test_portuguese_plurals(singular: str, plural: str) -> None:
-    assert inflection.portuguese_plural(singular) == plural
-
-
-def test_every_plural_in_ao_is_given_by_hand() -> None:
+    ):
+        assert inflection.adjective_forms(lemma) == tuple(forms.split())
+    for singular, plural in (
+        *(("casa", "casas"), ("jardim", "jardins"), ("hotel", "hotéis"), ("jornal", "jornais"), ("flor", "flores")),
+        *(("cachecol", "cachecóis"), ("ônibus", "ônibus"), ("lápis", "lápis"), ("chapéu", "chapéus")),
+    ):
+        assert inflection.portuguese_plural(singular) == plural
     for noun in lexicon.NOUNS:
         if noun.portuguese.endswith("ão") and noun.countable:
             assert noun.portuguese_plural.endswith(("ões", "ães", "ãos")), noun.portuguese
 
 
-def test_english_forms() -> None:
+def test_english_forms_contractions_and_spelling() -> None:
     for form, given, expected in (
         (inflection.english_plural, "city box boy church cat", "cities boxes boys churches cats"),
         (inflection.english_third, "go have carry wash run", "goes has carries washes runs"),
@@ -100,16 +69,7 @@ def test_english_forms() -> None:
         assert list(map(form, given.split())) == expected.split()
     articles = {w: inflection.indefinite_article(w) for w in ("apple", "university", "honest", "useful", "ugly", "dog")}
     assert articles == {"apple": "an", "university": "a", "honest": "an", "useful": "a", "ugly": "an", "dog": "a"}
-
-
-def _words(text: str) -> list[Word]:
-    """`de/ADP o/DET` as words, each with its number as its link."""
-    return [Word(*pair.split("/"), (i,)) for i, pair in enumerate(text.split())]
-
-
-@pytest.mark.parametrize(
-    ("apart", "together"),
-    [
+    for apart, together in (
         ("de/ADP o/DET gato/NOUN", "do gato"),
         ("em/ADP as/DET casas/NOUN", "nas casas"),
         ("por/ADP a/DET mãe/NOUN", "pela mãe"),
@@ -123,26 +83,20 @@ def _words(text: str) -> list[Word]:
         ("para/ADP o/DET rei/NOUN", "para o rei"),
         ("a/ADP este/DET rei/NOUN", "a este rei"),
         ("a/DET a/NOUN", "a a"),
-    ],
-)
-def test_contractions(apart: str, together: str) -> None:
-    assert [word.text for word in contract(_words(apart))] == together.split()
-
-
-def test_a_contraction_keeps_both_links_and_the_preposition_s_tag() -> None:
+    ):
+        assert [word.text for word in contract(_words(apart))] == together.split()
     assert contract(_words("de/ADP o/DET"))[0] == Word("do", "ADP", (0, 1))
-
-
-def test_spelling_puts_no_space_before_marks() -> None:
     assert spell(["Sim", ",", "ele", "corre", "."]) == "Sim, ele corre."
 
 
-def test_the_lexicon_has_several_hundred_words() -> None:
+def _words(text: str) -> list[Word]:
+    """`de/ADP o/DET` as words, each with its number as its link."""
+    return [Word(*pair.split("/"), (i,)) for i, pair in enumerate(text.split())]
+
+
+def test_the_lexicon_has_several_hundred_words_of_one_meaning_with_enough_partners_in_train() -> None:
     assert 400 <= lexicon.size() <= 700
-
-
-def test_an_english_word_has_one_meaning() -> None:
-    """No form of one word is a form of another, but where both have the same Portuguese word or the grammar decides."""
+    # No form of one word is a form of another, but where both have the same Portuguese word or the grammar decides
     meanings: dict[str, set[str]] = defaultdict(set)
     for noun in lexicon.NOUNS:
         for form in {noun.english, noun.english_plural if noun.countable else noun.english}:
@@ -155,14 +109,10 @@ def test_an_english_word_has_one_meaning() -> None:
     several = {form: found for form, found in meanings.items() if len(found) > 1}
     # the word after these decides: think that, think about; look at, look for
     assert set(several) == {"think", "thinks", "thought", "thinking", "look", "looks", "looked", "looking"}
-
-
-def test_past_and_present_of_an_english_verb_differ() -> None:
     for verb in lexicon.VERBS:
         assert verb.past not in (verb.english, verb.third), verb.english
-
-
-def test_every_adjective_and_noun_keeps_enough_partners_in_train() -> None:
+    fails(UsageError, "no noun 'unicorn'", lexicon.noun, "unicorn")
+    fails(UsageError, "no such verb 'put'", lexicon.verb, "put")
     partners: Counter[str] = Counter()
     held = total = 0
     for noun in lexicon.NOUNS:
@@ -176,19 +126,9 @@ def test_every_adjective_and_noun_keeps_enough_partners_in_train() -> None:
         held, total = held + len(unseen), total + len(seen) + len(unseen)
     assert min(partners[adjective.english] for adjective in lexicon.ADJECTIVES) >= 10
     assert 0.12 < held / total < 0.18
-
-
-def test_held_out_pairs_do_not_depend_on_the_run() -> None:
-    """blake2b of the words, computed here by hand for one pair."""
+    # blake2b of the words, computed here by hand for one pair
     from hashlib import blake2b
 
     adjective, noun = lexicon.ADJECTIVES[0], lexicon.NOUNS[0]
     number = int(blake2b(f"{adjective.english} {noun.english}".encode(), digest_size=4).hexdigest(), 16)
     assert held_out(adjective, noun) == (number % 100 < 15)
-
-
-def test_unknown_words_are_named() -> None:
-    with pytest.raises(UsageError, match="no noun 'unicorn'"):
-        lexicon.noun("unicorn")
-    with pytest.raises(UsageError, match="no such verb 'put'"):
-        lexicon.verb("put")
