@@ -1,8 +1,7 @@
 """What all tests share: the mark `covering`, which leaves most of a large grid to the slow tier, logs, a frozen heap.
 
-Tests have one thread, as under `make test`: those that compare this process with another one want the same bits.
-Examples of hypothesis have no deadline: other work on the machine makes any of them late. They are 30 unless a test
-says otherwise.
+One thread, as under `make test`: tests that compare two processes want the same bits. Examples of hypothesis have no
+deadline, as other work on the machine makes any of them late, and are 30 unless a test says otherwise.
 """
 
 import gc
@@ -85,9 +84,9 @@ def covering(
 ) -> set[int]:
     """The numbers of some cases in which every value of every argument occurs, or every `values` of them together.
 
-    Greedy: always the case that brings most of what is missing, of equals the one whose values occurred least.
-    Values are told apart by identity: a grid repeats the objects of its lists, which need not be hashable. `of` gives
-    the texts that stand for the arguments of a case, such as the kind of its model.
+    Greedy: always the case that brings most of what is missing, of equals the one whose values occurred least. Values
+    are told apart by identity, as the objects of a grid need not be hashable. `of` gives the texts that stand for the
+    arguments of a case, such as the kind of its model.
     """
     if of is not None:
         cases = [{name: sys.intern(text) for name, text in of(**case).items()} for case in cases]

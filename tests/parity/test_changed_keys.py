@@ -28,7 +28,15 @@ from test_tokenizer_families import FAIRSEQ, FAMILIES, modernbert, unigram
 pytestmark = pytest.mark.parity
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
 DEFINITION, ADDED = "tokenizer.json", "added_tokens.json"
-SOME = [*TEXTS[:3], "  a menina  viu o cão ", "AÇÃO, Coração e ``Avó''!", "não 漢字kanji x\r\ny <x> <extra>"]
+SOME = [
+    *TEXTS[:3],
+    "  a menina  viu o cão ",
+    "não <x> 12.5%",
+    "é",
+    " ",
+    "AÇÃO, Coração e ``Avó''!",
+    "não 漢字kanji x\r\ny <x> <extra>",
+]
 SOME += ["o gato , a ave . o n't", ""]
 
 
@@ -56,7 +64,7 @@ CASED: dict[str, Any] = {"type": "BertNormalizer", "clean_text": True, "handle_c
 CASED |= {"strip_accents": False, "lowercase": False}
 LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
 CAMEMBERT = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>"]
-PLAIN = ("distilbert", "mpnet", "modernbert")
+PLAIN = ("distilbert", "electra", "mpnet", "modernbert")
 LAYOUTS = {
     **{name: Layout(FAMILIES[name], name) for name in (*PLAIN, "qwen2", "albert", "mbart", "pegasus")},
     "bert": Layout(lambda: hf.BertTokenizer(vocab=_wordpiece().get_vocab()), "bert"),
