@@ -106,19 +106,6 @@ def test_c11_whole_sequences_of_different_lengths(name: str, bidirectional: bool
                 torch.testing.assert_close(mine, by_layer, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", CELL_NAMES)
-def test_c12_steps_by_the_equations_equal_whole_sequences(name: str) -> None:
-    stack = shaken(RecurrentStack(name, 5, 4, 2))
-    x = normal(3, 6, 5)
-    begun = [tuple(normal(3, 4, seed=layer * 2 + part) for part in range(stack.cell.parts)) for layer in (1, 2)]
-    whole, ends = stack(x, begun)
-    states = begun
-    for t in range(6):
-        states = stack.step(x[:, t], states)
-        torch.testing.assert_close(states[-1][0], whole[:, t], rtol=0, atol=1e-10)
-    torch.testing.assert_close(states, ends, rtol=0, atol=1e-10)
-
-
 def read_by_loops(attention: SourceAttention, query: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
     """Weights and context of one query (D,) over states (S,D), a key at a time."""
     score, exps = attention.score, []
