@@ -16,14 +16,8 @@ import atento
 from atento.base.errors import MissingPartError, ModelError
 from atento.config.sections.elmo_network import ELMoConfig
 from atento.released.elmo_hdf5 import load_published, published_config
+from atento.text import word_vectors
 from atento.text.characters import character_batch
-from atento.text.word_vectors import (
-    Vectors,
-    read_binary_vectors,
-    read_text_vectors,
-    write_binary_vectors,
-    write_text_vectors,
-)
 from failing import fails
 
 pytestmark = pytest.mark.parity
@@ -286,13 +280,14 @@ def test_c15_gensim_reads_what_we_write_and_we_what_it_writes(binary: bool, tmp_
     chance = np.random.default_rng(7)
     matrix = chance.normal(size=(40, 8)).astype(np.float32)
     matrix[0] = np.frombuffer(b"\n " * 16, dtype="<f4")  # bytes that look like the ends of words and rows
-    vectors = Vectors([f"palavra-{number}-ç" for number in range(40)], matrix)
+    vectors = word_vectors.Vectors([f"palavra-{number}-ç" for number in range(40)], matrix)
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    (write_binary_vectors if binary else write_text_vectors)(ours, vectors)
+    kind = "binary" if binary else "text"
+    getattr(word_vectors, f"write_{kind}_vectors")(ours, vectors)
     read = models.KeyedVectors.load_word2vec_format(str(ours), binary=binary)
     assert read.index_to_key == vectors.words and np.array_equal(read.vectors, vectors.matrix)
     read.save_word2vec_format(str(theirs), binary=binary)
-    again = (read_binary_vectors if binary else read_text_vectors)(theirs)
+    again = getattr(word_vectors, f"read_{kind}_vectors")(theirs)
     assert again.words == vectors.words and np.array_equal(again.matrix, vectors.matrix)
     for word in vectors.words[:5]:
         expected = read.most_similar(word, topn=6)
