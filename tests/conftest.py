@@ -17,6 +17,7 @@ import pytest
 from _pytest.logging import LogCaptureHandler, caplog_handler_key, catching_logs
 from hypothesis import settings
 
+NOISE = ("pip install sacremoses", "max_length", "is_torch_tf32_available")  # in warnings of libraries beside ours
 gc.disable()  # while ten thousand tests are collected
 settings.register_profile("atento", deadline=None, max_examples=30)
 settings.load_profile("atento")
@@ -28,10 +29,13 @@ logging.getLogger().addHandler(SAID)
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what the grids marked `covering` do not need for the gate; refuse names that differ by process."""
+    """Mark tests of parity, and as slow what no grid marked `covering` needs; refuse names that differ by process."""
     assert not (own := [item.nodeid for item in items if " at 0x" in item.nodeid]), own
     grids: dict[tuple[str, str], list[pytest.Function]] = {}
     for item in items:
+        if item.path.parent.name == "parity":
+            item.add_marker(pytest.mark.parity)
+            item.add_marker(pytest.mark.filterwarnings(f"ignore:.*({'|'.join(NOISE)})"))
         if isinstance(item, pytest.Function) and item.get_closest_marker("covering"):
             grids.setdefault((str(item.path), item.originalname), []).append(item)
     for grid in grids.values():

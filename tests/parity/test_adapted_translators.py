@@ -28,7 +28,6 @@ from published_translators import write_published
 from released_folders import write_released
 from translator_folders import write_translator
 
-pytestmark = pytest.mark.parity
 PAIRS = [(pair.source, pair.target) for pair in write("train", 12)]
 TEXTS = [source for source, _ in PAIRS[:4]]
 # layout -> the languages of the pairs, a new language, and its token

@@ -15,8 +15,6 @@ from atento.runs.train import train
 from atento.storage.whole_file import write_whole
 from fine_tuning import STILL, planned, same_losses, their_loop, training, write_bert
 
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
-
 WINDOW, STRIDE = 20, 5  # tokens; 14 of a window are context
 LENGTH = 14 + 9 + 9  # of each context: three full windows, so that no row has padding
 WHO, WHAT, WHERE = ["ana", "rui", "noé", "zoé"], ["maçã", "pera", "uva"], ["faro", "évora", "braga"]

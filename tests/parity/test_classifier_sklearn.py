@@ -18,8 +18,6 @@ from atento.base.errors import RecipeError
 from failing import fails
 from released_folders import write_released
 
-pytestmark = pytest.mark.parity
-
 NOUNS = {"animal": ["the cat", "the dog"], "food": ["the apple", "the bread"], "person": ["the girl", "the boy"]}
 
 

@@ -12,7 +12,6 @@ from atento.base.precision import threads
 from atento.storage.whole_file import write_whole
 from test_classification_parity import as_tsv, labelled, tiny_bert
 
-pytestmark = pytest.mark.parity
 _FILE = Path(__file__).parents[2] / "tools" / "compare_finetuning.py"
 _RECIPE = """
 init: bert

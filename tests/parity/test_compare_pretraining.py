@@ -12,7 +12,6 @@ import torch
 from atento.tasks.split_evaluation import mean_losses
 from atento_world import write
 
-pytestmark = pytest.mark.parity
 _FILE = Path(__file__).parents[2] / "tools" / "compare_pretraining.py"
 _SMALL = [
     "tokenizer.vocab_size=400",

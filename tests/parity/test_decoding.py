@@ -9,7 +9,6 @@ from atento.decoding import Beam, Greedy, generate
 from marian import EOS, PAD, Pair, marian_pair
 from test_decoding_parity import same_n_best, until_end
 
-pytestmark = pytest.mark.parity
 LIMIT = 16
 
 

@@ -13,7 +13,6 @@ from atento.decoding import Beam, Greedy, generate
 from atento.networks import Decoder, EncoderDecoder
 from released import Inputs, saved, theirs
 
-pytestmark = pytest.mark.parity
 WRITERS = ["gpt1", "gpt2", "llama", "llama tied, wide heads", "t5", "t5 gated", "mt5", "bart", "marian"]
 WRITERS += ["marian, two vocabularies of two sizes", "marian, more to read than to write"]
 WRITERS += ["mistral", "qwen2, windows from layer 1", "qwen3"]

@@ -17,7 +17,6 @@ from atento.decoding.contract import Written
 from atento.networks import EncoderDecoder
 from released import saved, theirs
 
-pytestmark = pytest.mark.parity
 FAMILIES = ["gpt2", "bart", "marian", "t5"]
 LIMIT, WIDTH, ROWS = 9, 4, 10
 EOS = 5  # an ordinary token: BART begins with its own end, and would be inclined to stop there

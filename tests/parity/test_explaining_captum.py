@@ -14,7 +14,7 @@ import atento
 from atento.model import Model
 from test_classification_parity import LABELS, tiny_bert
 
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*")]
+pytestmark = pytest.mark.filterwarnings("ignore:.*")
 
 TEXT = "the old cat never sleeps in the red house"
 STEPS = 24

@@ -29,11 +29,7 @@ from failing import fails
 from folders import ids_of
 from released_folders import randomised as randomised_matrices
 
-pytestmark = [
-    pytest.mark.parity,
-    pytest.mark.filterwarnings("ignore:.*max_length.*"),
-    pytest.mark.filterwarnings("ignore:.*text was cut.*"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*text was cut.*")
 
 MASKED, CAUSAL, PAIRS = "masked-language-modeling", "language-modeling", "translation"
 SMALL = {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 2, "max_len": 48}

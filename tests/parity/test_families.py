@@ -18,7 +18,6 @@ from failing import fails
 from folders import edited
 from released import CASES, Inputs, saved, theirs
 
-pytestmark = pytest.mark.parity
 SIDES = ("right", "left")
 
 

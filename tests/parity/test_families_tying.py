@@ -19,7 +19,6 @@ from failing import fails
 from released import CASES, saved, theirs
 from test_families import compare
 
-pytestmark = pytest.mark.parity
 # case -> (output matrix, embedding that it usually repeats), as their files name them
 _WORDS = "embeddings.word_embeddings.weight"
 OUTPUTS = {

@@ -16,12 +16,7 @@ from atento.decoding import Greedy, generate
 from failing import fails
 from released_folders import TEXTS, write_released
 
-pytestmark = [
-    pytest.mark.parity,
-    pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
-    pytest.mark.filterwarnings("ignore:.*max_length.*"),
-    pytest.mark.filterwarnings("ignore:the exact search stopped early"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:the exact search stopped early")
 WRITERS = ("gpt2", "llama", "t5", "bart", "marian")
 SOURCE = ("t5", "bart", "marian")
 SHORT, ENDS = {"max_new_tokens": 12}, {"no_repeat_ngram_size": 1, "eos_token_id": "ends"}

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from atento.text.documents.html_text import parts_of
 
 html5lib = pytest.importorskip("html5lib", reason="the package html5lib is not installed")
-pytestmark = pytest.mark.parity
 
 _NOT_TEXT = {"script", "style", "code", "pre", "listing", "kbd", "samp", "var", "textarea", "svg", "math", "iframe"}
 

@@ -11,8 +11,6 @@ import atento
 from atento.training.journal import read_journal
 from released_folders import _SMALL, _byte_level, randomised
 
-pytestmark = pytest.mark.parity
-
 TEXTS = ["o gato pulou alto", "a menina viu o cão", "ação, coração e avó!", "é", "os gatos não dormem"] * 6
 DATA = {"train": TEXTS, "valid": TEXTS}
 TINY = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1}

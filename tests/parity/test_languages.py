@@ -17,7 +17,6 @@ from folders import ids_of
 from released_folders import write_released
 from translator_folders import LIMIT, SOME, TRANSLATORS, expected, write_translator
 
-pytestmark = pytest.mark.parity
 OPTIONS: dict[str, Any] = {"greedy": True, "max_new_tokens": LIMIT}
 
 

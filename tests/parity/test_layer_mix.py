@@ -18,8 +18,6 @@ from atento.tasks.text_embedding import token_rows
 from failing import fails
 from released_folders import write_released
 
-pytestmark = pytest.mark.parity
-
 TEXTS = ["the cat sees it", "the dog", "the apple finds it", "the bread sees", "the girl finds it", "the boy sees it"]
 LABELED = list(zip(TEXTS, ["animal", "animal", "food", "food", "person", "person"]))
 TAGGED = [(text.split(), ["X" if len(word) > 3 else "Y" for word in text.split()]) for text in TEXTS]

@@ -24,7 +24,6 @@ from atento.text import Tokenizer
 from released_folders import TEXTS, _byte_level, _wordpiece
 from test_tokenizer_families import FAIRSEQ, FAMILIES, unigram
 
-pytestmark = pytest.mark.parity
 MASKED = [*FAIRSEQ, "<mask>"]
 SMALL: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 SMALL |= {"max_position_embeddings": 64}

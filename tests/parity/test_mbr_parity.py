@@ -13,8 +13,6 @@ from atento.decoding.risk import minimum_bayes_risk_choice
 from atento.metrics.utilities import UTILITIES, bleu_utility, chrf_utility
 from benchmarks.mbr import mbrs_metric, noisy_candidates
 
-pytestmark = pytest.mark.parity
-
 WORDS = ["o", "a", "gato", "gatos", "não", "está", "R$ 1.234,56", "tapete,", "(hoje)", "“sim”", ".", "é", "A", "&amp;"]
 BLANK = ["", " ", "\n", ".", "a", "a b", "<skipped> a-\nb"]
 

@@ -10,8 +10,6 @@ from atento.metrics.tag_schemes import SCHEMES
 seqeval = pytest.importorskip("seqeval.metrics")
 from seqeval import scheme as schemes  # noqa: E402
 
-pytestmark = pytest.mark.parity
-
 PREFIXES = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}
 THEIRS = {"IOB1": schemes.IOB1, "IOB2": schemes.IOB2, "BIOES": schemes.IOBES, "BILOU": schemes.BILOU}
 

@@ -30,8 +30,6 @@ from atento.metrics import (
     tag_accuracy,
 )
 
-pytestmark = pytest.mark.parity
-
 GENERATOR = np.random.default_rng(3)
 
 

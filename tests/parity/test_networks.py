@@ -12,7 +12,6 @@ from atento.networks import EncoderDecoder, build_network
 from atento.networks.layers import Block
 from marian import marian_pair
 
-pytestmark = pytest.mark.parity
 CONFIG = NetworkConfig(vocab_size=23, d_model=12, d_ff=20, n_heads=3, n_layers=2, n_decoder_layers=3, dropout=0.0)
 REAL = torch.tensor([[True] * 5, [True, True, True, False, False]])
 

@@ -12,7 +12,6 @@ import transformers
 import atento
 from released_folders import TEXTS, write_released
 
-pytestmark = pytest.mark.parity
 LINES = TEXTS[:5]
 
 

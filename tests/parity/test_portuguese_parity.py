@@ -11,7 +11,6 @@ import transformers as hf
 import atento
 from portuguese_folders import PORTUGUESE, write_portuguese
 
-pytestmark = pytest.mark.parity
 TEXTS = [
     "A avó não pôs açúcar à mão, João.",
     "Ação: R$ 3,50 — “lê-lo-ia” às 14h30?",

@@ -22,7 +22,6 @@ from atento.attention.relative import ALiBi, Shaw, T5Bias, alibi_slopes, t5_buck
 from atento.attention.relative_disentangled import log_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 
-pytestmark = pytest.mark.parity
 B, H, L, K = 2, 4, 7, 8
 IDS = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [40, 41, 0, 1, 2, 300, 7]])
 

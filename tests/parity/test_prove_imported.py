@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from atento.attention.masks import Mask, bidirectional, causal, documents, lookahead, padding
 from atento.attention.prove import Proof, prove
 
-pytestmark = pytest.mark.parity
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [4, 6, 5, 8, 0, 0]])
 REAL = IDS != 0
 TARGET = torch.tensor([[0, 5, 6, 7], [0, 8, 9, 4]])

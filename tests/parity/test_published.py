@@ -19,7 +19,6 @@ from released import CASES, saved, theirs
 from released_folders import RELEASED, write_released
 from test_families import compare
 
-pytestmark = pytest.mark.parity
 _FORMS = list(FORMS)
 
 

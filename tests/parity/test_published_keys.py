@@ -15,7 +15,6 @@ from atento.released import FAMILIES
 from atento.released.read_layout import ReadKeys, class_defaults
 from published_keys import CONFIG, GENERATION, PUBLISHED
 
-pytestmark = pytest.mark.parity
 DECODER = frozenset({"decoder.block.0", "encoder.embed_tokens.weight"})  # by which T5 is told from its encoder
 _SAMPLED, _COUNTED = {"sample": True, "beam": 1}, {"count_prompt": True}
 _LENGTHS = {"max_new_tokens": 141, "min_new_tokens": 55}

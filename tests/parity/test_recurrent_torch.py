@@ -19,7 +19,6 @@ from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentDecoder, RecurrentSeq2Seq, SourceAttention
 from atento.networks.vocabulary import cross_entropy
 
-pytestmark = pytest.mark.parity
 SIZES: dict[str, Any] = {"vocab_size": 11, "d_model": 6, "n_heads": 1, "n_layers": 2, "dropout": 0.0}
 CONFIG = NetworkConfig("recurrent-seq2seq", **SIZES, ids=SpecialIds(pad=0))
 CELL_NAMES: tuple[CellName, ...] = ("lstm", "gru", "rnn")

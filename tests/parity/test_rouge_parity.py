@@ -11,8 +11,6 @@ from atento.metrics import rouge
 from atento.metrics.rouge import KINDS, SIDES, rouge_of_pair, unicode_words, word_finder
 from atento.metrics.utilities import rouge_utility
 
-pytestmark = pytest.mark.parity
-
 WORDS = [
     *("the", "cats", "running", "quickly", "was", "3.5", "it's", "A-b", "ran", "runs", "generalizations", "ação"),
     *("não", "é", "_x_", "THE", "dog"),

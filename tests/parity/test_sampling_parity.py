@@ -18,7 +18,6 @@ from marian import EOS, PAD, marian_pair
 from released import saved, theirs
 from test_decoding_parity import until_end
 
-pytestmark = pytest.mark.parity
 V = 40
 
 

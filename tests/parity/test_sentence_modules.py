@@ -24,7 +24,6 @@ from released_folders import TEXTS, write_released
 library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra dev)")
 from sentence_transformers.sentence_transformer import losses, modules  # noqa: E402
 
-pytestmark = pytest.mark.parity
 ROUNDING = 2e-5  # of float32 through some layers, which other processors round otherwise
 SOME = [*TEXTS[:9], "a", "ação e avó"]
 

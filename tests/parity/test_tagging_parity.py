@@ -15,8 +15,6 @@ from atento.runs.train import train
 from atento.tasks.tagging import word_tags
 from fine_tuning import STILL, planned, same_losses, their_loop, training, write_bert
 
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
-
 LABELS = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 FRAMES = ["{PER} mora em {LOC} .", "Ontem , {PER} viu {LOC} .", "Em {LOC} não há ninguém .", "Isto é tudo"]

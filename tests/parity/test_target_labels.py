@@ -15,7 +15,6 @@ from test_tokenizer_families import FAMILIES
 from translator_folders import write_translator
 
 hf = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
-pytestmark = pytest.mark.parity
 PAIRS = [(pair.source, pair.target) for pair in write("train", 6)]
 NAMES = ("bart", "bart, forced", "t5", "marian", "pegasus", "m2m_100", "mbart50")
 

@@ -15,8 +15,6 @@ from tokenizers import models, pre_tokenizers, trainers
 from atento.text.tokenizer import Tokenizer
 from released_folders import TEXTS, _byte_level, _spm, _wordpiece
 
-pytestmark = pytest.mark.parity
-
 
 def unigram(front: list[str]) -> list[tuple[str, float]]:
     """The pieces of a small Unigram model behind those tokens."""

@@ -23,11 +23,6 @@ from atento.text.lengths import pad_batch, truncate
 from atento.text.released.sentencepiece_ids import M2M_LANGUAGES
 from atento_world import write
 
-pytestmark = [
-    pytest.mark.parity,
-    pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),  # it plays no part in cutting
-]
-
 # Vocabularies are small and trained here. Strings that spell special tokens are compared apart: there we differ.
 SPECIAL = ["[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]", "<s>", "</s>", "<pad>", "<unk>", "<mask>", "<|endoftext|>"]
 APART = [*SPECIAL, "<extra_id_0>", "<extra_id_99>", ">>por<<"]

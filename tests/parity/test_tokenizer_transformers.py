@@ -14,8 +14,6 @@ from atento.config.recipe import TokenizerConfig
 from atento.text import Tokenizer, sentinels, train_tokenizer
 from released_folders import _byte_level
 
-pytestmark = pytest.mark.parity
-
 KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
 
 

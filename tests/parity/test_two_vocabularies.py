@@ -18,7 +18,6 @@ from failing import fails
 from folders import edited
 from released_folders import _SEQ2SEQ, TEXTS, _scored, _spm, randomised
 
-pytestmark = pytest.mark.parity
 SOME, LIMIT = [*TEXTS[:4], "o gato"], 9
 
 
