@@ -54,8 +54,7 @@ def marian_pair(
         "dropout": 0.0,
     }
     own |= {"feed_forward": FeedForwardConfig(activation=activation), "ids": SpecialIds(pad=PAD, eos=EOS, start=PAD)}
-    network = NetworkConfig(vocab_size=23, norm="post", **own)
-    ours = Pair(network).eval()
+    ours = Pair(NetworkConfig(vocab_size=23, norm="post", **own)).eval()
     ours.order = torch.arange(12).view(2, 6).t().flatten()  # our dimension 2i is their sine i, 2i + 1 their cosine i
     _copy(ours, theirs)
     return ours, theirs

@@ -84,8 +84,7 @@ def test_an_update_reads_the_ids_of_transformers(name: str, place: Path, recipe:
     for text, translated in PAIRS:
         labels = peer(text_target=translated)["input_ids"]
         labels = labels[:-1] if name == "mbart" else labels  # theirs also learns what stands behind EOS
-        read = [network.start_id, *labels[:-1]]
-        expected.add((tuple(peer(before + text)["input_ids"]), tuple(read), tuple(labels)))
+        expected.add((tuple(peer(before + text)["input_ids"]), (network.start_id, *labels[:-1]), tuple(labels)))
     found = set()
     for batch in batches.in_order(1000):
         for row, labels in enumerate(batch.labels["vocabulary"]):
@@ -101,8 +100,7 @@ def test_a_new_language_begins_as_its_neighbour_and_goes_to_transformers(
 ) -> None:
     """Its rows are copies, the others stay; a run resumes, is trained again, and is read by transformers."""
     source, like, new, token = LANGUAGES[name]
-    init = {"new_languages": {new: like, _second(new): like}}
-    path = recipe(name, init, source_language=source, target_language=new)
+    path = recipe(name, {"new_languages": {new: like, _second(new): like}}, source_language=source, target_language=new)
     atento.train(path, out=tmp_path / "run")
     atento.train(path, {"training.steps": 2}, out=tmp_path / "run")
     before, model = atento.load(place / name, device="cpu"), atento.load(tmp_path / "run", device="cpu")
@@ -237,8 +235,7 @@ def test_wrong_languages_are_named_with_file_and_line(
 
 def test_what_new_languages_need_is_said(place: Path, recipe: Recipe, tmp_path: Path) -> None:
     """Adapters leave their vectors as they begin; targets without a language are warned of."""
-    init = {"train": "lora", "new_languages": {"tyv_Cyrl": "por_Latn"}}
-    atento.train(recipe("nllb", init), out=tmp_path / "run")
+    atento.train(recipe("nllb", {"train": "lora", "new_languages": {"tyv_Cyrl": "por_Latn"}}), out=tmp_path / "run")
     log = next((tmp_path / "run").glob("*.log")).read_text(encoding="utf-8")
     assert "warning: `init.train` lora leaves the vectors of new languages as they begin" in log
     assert "languages, and `data.target_language` names none of them" in log
@@ -325,5 +322,4 @@ def test_a_multilingual_teacher_writes_in_the_languages_of_the_recipe(name: str,
     (file,) = (tmp_path / "kept").iterdir()
     texts = {text for value in read_vectors(file).values() for text in json.loads(value.tobytes())}
     sources = [source for source, _ in PAIRS[:3]]
-    model = atento.load(place / name)
-    assert texts == set(model.translate(sources, **languages))
+    assert texts == set(atento.load(place / name).translate(sources, **languages))

@@ -128,8 +128,7 @@ def test_g3_windows_labels_losses_and_answers_of_a_plain_loop(tmp_path: Path, mo
     back = transformers.AutoModelForQuestionAnswering.from_pretrained(model.save(tmp_path / "out", "huggingface"))
     predicted = their_answers(back, tokenizer, valid)
     pairs = [record["question"] for record in valid], [record["context"] for record in valid]
-    answers = model.answer(*pairs)
-    assert [answer.text for answer in answers] == ["" if nothing else text for text, nothing in predicted]
+    assert [answer.text for answer in model.answer(*pairs)] == ["" if nothing else text for text, nothing in predicted]
     spans = model.answer(*pairs, null_threshold=float("inf"))
     assert [answer.text for answer in spans] == [text for text, _ in predicted] and len(set(predicted)) > 9
     state = network.state_dict()

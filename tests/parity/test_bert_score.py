@@ -60,8 +60,7 @@ def by_hand(folder: Path, references: list[str], layer: int, idf: bool) -> np.nd
 
 @pytest.mark.parametrize(("layer", "idf"), [(1, False), (0, True)])
 def test_it_is_the_equation(folder: Path, layer: int, idf: bool) -> None:
-    metric = learned_metric("bertscore", folder, device="cpu", layer=layer, idf=idf)
-    score = metric(OUTPUTS, REFERENCES)
+    score = learned_metric("bertscore", folder, device="cpu", layer=layer, idf=idf)(OUTPUTS, REFERENCES)
     expected = by_hand(folder, REFERENCES, layer, idf)
     np.testing.assert_allclose(np.array(score.segments)[:, :3], expected, atol=1e-5)
     assert score.value == pytest.approx(expected[:, 2].mean(), abs=1e-6)
@@ -107,5 +106,4 @@ def test_it_is_what_bert_score_computes(tmp_path: Path, idf: bool, monkeypatch: 
     about = {"model_type": str(folder), "num_layers": 2, "idf": idf, "nthreads": 0, "device": "cpu"}
     theirs = peer.score(OUTPUTS, grouped, batch_size=1, **about)  # beside padding, its best cosine is never below 0
     score = learned_metric("bertscore", folder, device="cpu", layer=1, idf=idf)(OUTPUTS, [REFERENCES, SECOND])
-    ours = np.array(score.segments)[:, :3]
-    np.testing.assert_allclose(ours, torch.stack(theirs, dim=1).numpy(), atol=1e-5)
+    np.testing.assert_allclose(np.array(score.segments)[:, :3], torch.stack(theirs, dim=1).numpy(), atol=1e-5)

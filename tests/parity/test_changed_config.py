@@ -44,8 +44,7 @@ def values_of(key: str, value: Any) -> list[Any]:
 
 
 def rows_of(name: str, folder: Path) -> list[tuple[str, Any]]:
-    data = json.loads((folder / "config.json").read_text())
-    keys = class_defaults(CASES[name][1].model_type) | data
+    keys = class_defaults(CASES[name][1].model_type) | json.loads((folder / "config.json").read_text())
     return [(key, value) for key, now in sorted(keys.items()) for value in values_of(key, now)]
 
 

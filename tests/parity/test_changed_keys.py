@@ -44,8 +44,7 @@ def _bytes_of_bpe() -> dict[str, Any]:
     backend = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     backend.pre_tokenizer = pre_tokenizers.Metaspace(split=True)
     front = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=front, show_progress=False)
-    backend.train_from_iterator(TEXTS, trainer)
+    backend.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=600, special_tokens=front, show_progress=False))
     data = json.loads(backend.to_str())["model"]
     return {"vocab": data["vocab"], "merges": [tuple(merge) for merge in data["merges"]]}
 

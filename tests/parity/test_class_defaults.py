@@ -101,8 +101,7 @@ def test_a_file_of_keys_that_differ_is_the_same_model(case: str, tmp_path: Path,
         model = atento.load(folder)
         configs.append(model.network.config)
         assert configs[-1] == configs[0]
-    again = type(network).from_pretrained(folder).eval()
-    compare(model.network, again, "right")
+    compare(model.network, type(network).from_pretrained(folder).eval(), "right")
 
 
 def test_a_regression_of_several_numbers_is_refused_by_name(tmp_path: Path) -> None:

@@ -87,8 +87,7 @@ def test_g1_every_loss_and_the_accuracy_are_of_a_plain_loop(tmp_path: Path, monk
     network = transformers.AutoModelForSequenceClassification.from_pretrained(init)
     encode, (data, _, rows) = encoder(init), planned(recipe, run.folder, tmp_path)
     pairs = list(zip(data["text"], map(LABELS.index, data["label"])))
-    updates = [[pairs[row] for row in update] for update in rows]
-    theirs = their_loop(network, inputs_of(encode, updates), rate=3e-3)
+    theirs = their_loop(network, inputs_of(encode, [[pairs[row] for row in update] for update in rows]), rate=3e-3)
     events = same_losses(run.folder, theirs)
     assert max(theirs) - min(theirs) > 0.2  # something was learned
     predicted, accuracy = their_labels(network, encode, valid)
@@ -137,8 +136,7 @@ def test_g1_a_decoder_whose_padding_is_its_end_is_fine_tuned(tmp_path: Path, mon
     """GPT-2 has one token for begin, end and padding: `transformers` would take an end behind a text for padding."""
     monkeypatch.chdir(tmp_path)
     model = trained(recipe_of(write_released("gpt2", tmp_path / "gpt2"), steps=6, rate=3e-3))
-    folder = model.save(tmp_path / "out", layout="huggingface")
-    stock = transformers.pipeline("text-classification", str(folder))
+    stock = transformers.pipeline("text-classification", str(model.save(tmp_path / "out", layout="huggingface")))
     same_labels(model.classify(TEXTS), [stock(text)[0] for text in TEXTS])  # one at a time: there is no other padding
 
 

@@ -51,8 +51,7 @@ def hidden_state(folder: Path, layer: int, text: Any, **given: Any) -> tuple[tor
 
 def vectors(folder: Path, texts: list[str], layer: int) -> np.ndarray[Any, Any]:
     """The mean over tokens of the hidden states of a layer."""
-    rows = [hidden_state(folder, layer, text)[0].mean(dim=0).numpy() for text in texts]
-    return np.array(rows, dtype=np.float64)
+    return np.array([hidden_state(folder, layer, text)[0].mean(dim=0).numpy() for text in texts], dtype=np.float64)
 
 
 @pytest.mark.parametrize(
@@ -81,10 +80,8 @@ def test_a_classifier_predicts_what_scikit_learn_predicts(
     share = float(np.mean(peer.predict(held_out) == [name for _, name in test]))
     assert run.best == pytest.approx(share) and run.step == 1
     frozen_stay(bert, model)
-    again = atento.train(settings, data={"train": train, "valid": test}, **options)
-    assert again.already_finished
-    saved = atento.load(model.save(tmp_path / "saved"))
-    assert saved.classify(texts) == model.classify(texts)
+    assert atento.train(settings, data={"train": train, "valid": test}, **options).already_finished
+    assert atento.load(model.save(tmp_path / "saved")).classify(texts) == model.classify(texts)
 
 
 @pytest.mark.parametrize("kind, layers", [("logistic", None), ("svm", 1)])
@@ -139,5 +136,4 @@ def test_what_a_classifier_refuses(bert: Path, tmp_path: Path) -> None:
     source = {"file": "x.tsv", "text": 0, "score": 1}
     settings = recipe(bert, classifier={}) | {"task": "regression", "data": {"train": source}}
     (tmp_path / "numbers.yaml").write_text(json.dumps(settings), encoding="utf-8")
-    said = r"init\.classifier gives each text, .* got task regre"
-    fails(RecipeError, said, atento.train, tmp_path / "numbers.yaml")
+    fails(RecipeError, r"init\.classifier gives each text, .* got task regre", atento.train, tmp_path / "numbers.yaml")

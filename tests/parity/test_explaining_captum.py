@@ -41,8 +41,7 @@ def read(folder: Path, text: str) -> tuple[Any, torch.Tensor, torch.Tensor]:
 @pytest.fixture(scope="module")
 def theirs(folder: Path) -> tuple[Any, torch.Tensor, torch.Tensor]:
     """Their network, the ids of the text, and those of the baseline."""
-    network = transformers.BertForSequenceClassification.from_pretrained(folder).eval()
-    return network, *read(folder, TEXT)[1:]
+    return transformers.BertForSequenceClassification.from_pretrained(folder).eval(), *read(folder, TEXT)[1:]
 
 
 def log_odds(network: Any, label: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -105,5 +104,4 @@ def test_a_filled_mask_is_explained_as_captum_explains_it(folder: Path, tmp_path
     np.testing.assert_allclose(ours.scores, expected.sum(dim=-1)[0].detach().numpy(), atol=2e-6)
     assert ours.value == pytest.approx(float(log_prob(ids)), abs=1e-5) and max(map(abs, ours.scores)) > 1e-4
     assert [part.target for part in ours.parts] == ["house"] and ours.target == "house"
-    best = model.fill(text, top=1)[0]
-    assert model.explain(text, "gradient-input").target == best.token
+    assert model.explain(text, "gradient-input").target == model.fill(text, top=1)[0].token

@@ -39,8 +39,7 @@ def test_outputs_are_those_of_transformers(name: str, both: Callable[[str], tupl
     model = atento.load(folder)
     found = model.translate(SOME, source_language=source, target_language=target, **OPTIONS)
     assert [line.strip() for line in found] == expected(name, tokenizer, network, source, target, SOME)
-    stream = "".join(model.stream(SOME[0], source_language=source, target_language=target, **OPTIONS))
-    assert stream == found[0]
+    assert "".join(model.stream(SOME[0], source_language=source, target_language=target, **OPTIONS)) == found[0]
     # whatever was saved with the model says the same
     default = model.translate(SOME, target_language=target.replace("_", "-").upper(), **OPTIONS)
     assert default == model.translate(SOME, source_language=first, target_language=target, **OPTIONS) != found
@@ -60,8 +59,7 @@ def test_a_saved_translator_with_sentencepiece_files_alone(
     model, languages = atento.load(folder), {"target_language": TRANSLATORS[name].target}
     saved = model.save(tmp_path / "saved", layout=layout)
     assert not (saved / "tokenizer.json").exists() or name == "mbart"
-    outputs = model.translate(SOME, **languages, **OPTIONS)
-    assert atento.load(saved).translate(SOME, **languages, **OPTIONS) == outputs
+    assert atento.load(saved).translate(SOME, **languages, **OPTIONS) == model.translate(SOME, **languages, **OPTIONS)
     if layout == "huggingface":
         peer = hf.AutoTokenizer.from_pretrained(saved)
         for text in SOME:

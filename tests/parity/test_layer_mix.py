@@ -72,8 +72,7 @@ def test_a_classifier_reads_the_softmax_weighted_sum_of_all_layers(base: Path, t
     before, after = atento.load(base).network.state_dict(), model.network.state_dict()
     below = [name for name in after if not name.startswith(("heads.", "pooler.", "mix."))]
     assert below and all(torch.equal(after[name][: len(before[name])], before[name]) for name in below)
-    saved = atento.load(model.save(tmp_path / "saved"))
-    assert saved.classify(TEXTS) == model.classify(TEXTS)
+    assert atento.load(model.save(tmp_path / "saved")).classify(TEXTS) == model.classify(TEXTS)
     said = "cannot hold this network's layer_mix"
     fails(CapabilityError, said, model.save, tmp_path / "theirs", layout="huggingface")
 

@@ -137,8 +137,7 @@ def test_e2_words_are_hidden_and_words_replace_them(family: str, change: str, re
             assert labels is not None
             chosen = labels >= 0
             assert set(labels[chosen].tolist()) <= words | unknown, objective
-            other = chosen & (ids != labels) & (ids != peer.mask_token_id)
-            replacing |= set(ids[other].tolist())
+            replacing |= set(ids[chosen & (ids != labels) & (ids != peer.mask_token_id)].tolist())
             hidden += int(chosen.sum())
             read += int(batch.real("ids").sum())
         assert 0.08 < hidden / read < 0.25, (objective, hidden, read)

@@ -19,8 +19,7 @@ def sequences(scheme: str, seed: int) -> tuple[list[list[str]], list[list[str]]]
     draw = random.Random(seed)
     tags = ["O", "O", *(f"{prefix}-{kind}" for prefix in PREFIXES[scheme] for kind in ("PER", "LOC", "A-B"))]
     right = [[draw.choice(tags) for _ in range(draw.randint(0, 9))] for _ in range(300)]
-    predicted = [[draw.choice(tags) if draw.random() < 0.2 else tag for tag in sentence] for sentence in right]
-    return predicted, right
+    return [[draw.choice(tags) if draw.random() < 0.2 else tag for tag in sentence] for sentence in right], right
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,7 @@ def test_c1_c2_c3_c6_c7_c8_stacks_with_gradients_against_nn_transformer(norm: st
     y = torch.randn(2, 4, 12, dtype=torch.float64, requires_grad=True)
     future = ~causal().dense(4)[0, 0]
     expected = theirs(x, y, tgt_mask=future, src_key_padding_mask=~REAL, memory_key_padding_mask=~REAL)
-    memory = ours.encoder(x, token_mask=REAL)
-    out = ours.decoder(y, memory=memory, memory_token_mask=REAL)
+    out = ours.decoder(y, memory=ours.encoder(x, token_mask=REAL), memory_token_mask=REAL)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
     upstream = torch.randn_like(out)
     for got, wanted in zip(torch.autograd.grad(out, [x, y], upstream), torch.autograd.grad(expected, [x, y], upstream)):

@@ -59,8 +59,7 @@ def test_rotary_neighbours_as_gpt_j_has_them() -> None:
     q = random(B, H, L, K)
     sin, cos = gptj.create_sinusoidal_positions(301, K)[IDS].chunk(2, dim=-1)  # (B,L,K/2)
     expected = gptj.apply_rotary_pos_emb(q.transpose(1, 2), sin, cos).transpose(1, 2)
-    found = Rotary(K, interleaved=True)(q, position_ids=IDS)
-    torch.testing.assert_close(found, expected, rtol=0, atol=5e-5)
+    torch.testing.assert_close(Rotary(K, interleaved=True)(q, position_ids=IDS), expected, rtol=0, atol=5e-5)
 
 
 @pytest.mark.parametrize("fraction", [0.25, 0.5])
@@ -122,8 +121,7 @@ def test_alibi_attention_as_bloom_has_it(n_heads: int) -> None:
     mask = causal() & padding(real)
     expected = attention_weights(q, k, mask=mask, bias=theirs.expand(B, n_heads, L, L))
     relative = RelativeTerms((ALiBi(n_heads),), QueryKeyPositions.arange(L, L))
-    found = attention_weights(q, k, mask=mask, relative=relative)
-    torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
+    torch.testing.assert_close(attention_weights(q, k, mask=mask, relative=relative), expected, rtol=0, atol=2e-6)
 
 
 @torch.no_grad()

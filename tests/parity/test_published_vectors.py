@@ -141,8 +141,7 @@ def test_c14_the_published_layout_gives_the_published_equations(
     changes: dict[str, Any], dtype: str, tolerance: float, tmp_path: Path
 ) -> None:
     tree, arrays = options(**changes), weights()
-    files = saved(tmp_path, tree, arrays, dtype)
-    network = load_published(*files, dtype=getattr(torch, dtype))
+    network = load_published(*saved(tmp_path, tree, arrays, dtype), dtype=getattr(torch, dtype))
     assert not network.training and "vocabulary" not in network.heads
     ids, real = character_batch(SENTENCES)
     with torch.no_grad():
@@ -171,8 +170,7 @@ def test_c14_the_published_options_are_the_default(tmp_path: Path) -> None:
 
 def test_c14_an_output_matrix_may_be_added_for_training_on(tmp_path: Path) -> None:
     network = load_published(*saved(tmp_path, options(), weights(), "float32"), vocab_size=11)
-    ids = torch.from_numpy(character_batch(SENTENCES[:1])[0])
-    loss = network.loss(ids, torch.tensor([[0, 4, 5, 6, 1]]))
+    loss = network.loss(torch.from_numpy(character_batch(SENTENCES[:1])[0]), torch.tensor([[0, 4, 5, 6, 1]]))
     assert loss.targets == 8 and torch.isfinite(loss.total)
 
 
@@ -275,8 +273,7 @@ def test_without_h5py_the_message_says_what_to_install(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_c15_gensim_reads_what_we_write_and_we_what_it_writes(binary: bool, tmp_path: Path) -> None:
-    chance = np.random.default_rng(7)
-    matrix = chance.normal(size=(40, 8)).astype(np.float32)
+    matrix = np.random.default_rng(7).normal(size=(40, 8)).astype(np.float32)
     matrix[0] = np.frombuffer(b"\n " * 16, dtype="<f4")  # bytes that look like the ends of words and rows
     vectors = word_vectors.Vectors([f"palavra-{number}-ç" for number in range(40)], matrix)
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"

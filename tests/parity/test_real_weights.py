@@ -35,8 +35,7 @@ def texts() -> list[str]:
 
 def test_g8_sentence_embeddings_equal_sentence_transformers(model: Model) -> None:
     """Pooling, normalisation and the cut at its 256 tokens are read from the folder."""
-    theirs = SentenceTransformer(str(FOLDER), device="cpu")
-    wanted = theirs.encode(texts(), convert_to_numpy=True)
+    wanted = SentenceTransformer(str(FOLDER), device="cpu").encode(texts(), convert_to_numpy=True)
     with pytest.warns(UserWarning, match="1 of 44 texts cut to 256 tokens"):
         found = model.embed(texts())
     assert found.dtype == np.float32 and found.shape == (44, 384)

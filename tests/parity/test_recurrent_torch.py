@@ -101,8 +101,7 @@ def test_c11_whole_sequences_of_different_lengths(name: str, bidirectional: bool
             assert bool((states[row, ~real[row]] == 0).all())
             for part, h_n in enumerate(last if isinstance(last, tuple) else (last,)):
                 by_layer = h_n.view(3, 2 if bidirectional else 1, -1).flatten(1)  # [forward; backward] of each layer
-                mine = torch.stack([end[part][row] for end in ends])
-                torch.testing.assert_close(mine, by_layer, rtol=0, atol=1e-10)
+                torch.testing.assert_close(torch.stack([end[part][row] for end in ends]), by_layer, rtol=0, atol=1e-10)
 
 
 def read_by_loops(attention: SourceAttention, query: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:

@@ -117,8 +117,7 @@ def test_h1_a_language_model_under_rules_writes_the_same_tokens(
     """float64, the prompt counted as theirs always is."""
     other = theirs(name).double()
     network: Any = atento.load(saved(other, tmp_path), precision="float64").network
-    vocab_size = network.config.vocab_size
-    ids = torch.randint(3, vocab_size, (12, 6), generator=torch.Generator().manual_seed(3))
+    ids = torch.randint(3, network.config.vocab_size, (12, 6), generator=torch.Generator().manual_seed(3))
     common = {"do_sample": False, "num_beams": 1, "eos_token_id": None, "pad_token_id": 0, "use_cache": True}
     common |= {"attention_mask": torch.ones_like(ids), "max_new_tokens": 14, "min_new_tokens": 14}
     wanted = other.generate(ids, **common, **options)
@@ -172,8 +171,7 @@ def test_h2_both_samplers_draw_from_one_distribution(tmp_path: Path) -> None:
     torch.manual_seed(2)
     options: dict[str, Any] = {"temperature": 0.8, "top_k": 8, "top_p": 0.9, "num_return_sequences": 3000}
     options |= {"attention_mask": torch.ones_like(ids), "do_sample": True, "max_new_tokens": 1, "pad_token_id": 0}
-    drawn = other.generate(ids, **options)
-    for counts in (Counter(one.ids[0] for one in samples), Counter(drawn[:, -1].tolist())):
+    for counts in (Counter(one.ids[0] for one in samples), Counter(other.generate(ids, **options)[:, -1].tolist())):
         away = sum((counts[i] - 3000 * share) ** 2 / (3000 * share) for i, share in enumerate(p) if share > 0)
         freedom = sum(share > 0 for share in p) - 1
         assert all(p[token] > 0 for token in counts)

@@ -111,8 +111,7 @@ def test_g4_every_loss_and_the_tags_are_those_of_a_plain_loop(tmp_path: Path, mo
 
     network.eval()
     words = [words for words, _ in sentences()[:20]]
-    rows_of_probabilities = word_tags(model, words)
-    for sentence, probabilities in zip(words, rows_of_probabilities):
+    for sentence, probabilities in zip(words, word_tags(model, words)):
         encoded = tokenizer(sentence, is_split_into_words=True, return_tensors="pt")
         with torch.no_grad():
             softmax = network(**encoded).logits[0].softmax(dim=-1)

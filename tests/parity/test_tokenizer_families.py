@@ -27,8 +27,7 @@ def unigram(front: list[str]) -> list[tuple[str, float]]:
 
 
 def mpnet() -> Any:
-    front = ["<s>", "<pad>", "</s>", "<unk>"]
-    pieces = dict.fromkeys([*front, *_wordpiece().get_vocab(), "<mask>"])
+    pieces = dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", *_wordpiece().get_vocab(), "<mask>"])
     return transformers.MPNetTokenizerFast(vocab={piece: number for number, piece in enumerate(pieces)})
 
 
@@ -71,8 +70,7 @@ def test_symbols_of_the_user_are_pieces_as_in_sentencepiece(layout: str, kind: s
     peer, ours = sentencepiece.SentencePieceProcessor(model_file=str(model)), Tokenizer.load(tmp_path)
     chance = random.Random(4)
     parts = [*SYMBOLS, " ", "  ", "o gato", "viu", ".", "[NAM", "<se", "ação"]
-    texts = ["a <sep> b", "o gato<sep>viu", *("".join(chance.choices(parts, k=7)) for _ in range(60)), *TEXTS[:20]]
-    for text in texts:
+    for text in ["a <sep> b", "o gato<sep>viu", *("".join(chance.choices(parts, k=7)) for _ in range(60)), *TEXTS[:20]]:
         ids = peer.encode(text)
         assert [peer.piece_to_id(piece) for piece in ours.tokens(ours.encode(text))] == ids, text
         assert peer.unk_id() in ids or ours.decode(ours.encode(text)) == peer.decode(ids)

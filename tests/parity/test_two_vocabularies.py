@@ -68,8 +68,7 @@ def test_k2_two_vocabularies_translate_as_transformers_and_are_saved(tmp_path: P
     expected = _expected(tokenizer, network)
     assert _written(model) == expected and len(set(expected)) > 1
     for layout in ("atento", "huggingface"):
-        folder = model.save(tmp_path / layout, layout=layout)
-        assert _written(atento.load(folder, device="cpu")) == expected
+        assert _written(atento.load(model.save(tmp_path / layout, layout=layout), device="cpu")) == expected
     again = hf.MarianMTModel.from_pretrained(tmp_path / "huggingface").eval()
     assert _expected(hf.MarianTokenizer.from_pretrained(tmp_path / "huggingface"), again) == expected
     fails(CapabilityError, "a network with two vocabularies", extended, model.network, 600)
