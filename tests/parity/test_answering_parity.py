@@ -94,13 +94,8 @@ def test_g3_windows_labels_losses_and_answers_of_a_plain_loop(tmp_path: Path, mo
     init = write_bert(tmp_path / "bert", "QuestionAnswering", words, max_position_embeddings=WINDOW)
     columns = {name: name for name in ("question", "context", "answers")}
     files: dict[str, Any] = {name: {"file": f"{name}.jsonl", **columns} for name in ("train", "valid")}
-    recipe = {
-        "task": "question-answering",
-        "init": str(init),
-        "data": files | {"max_len": WINDOW, "stride": STRIDE},
-        "network": {"max_len": WINDOW, **STILL},
-        "training": training(60, 3e-3),
-    }
+    recipe = {"task": "question-answering", "init": str(init), "data": files | {"max_len": WINDOW, "stride": STRIDE}}
+    recipe |= {"network": {"max_len": WINDOW, **STILL}, "training": training(60, 3e-3)}
     run = train(recipe, out="run", threads=1)
 
     network = transformers.AutoModelForQuestionAnswering.from_pretrained(init)

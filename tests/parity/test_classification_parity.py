@@ -46,13 +46,9 @@ def tiny_bert(folder: Path, texts: Sequence[str]) -> Path:
 
 def recipe_of(init: Path, steps: int, rate: float, **more: Any) -> dict[str, Any]:
     """No dropout anywhere, every loss in the log."""
-    return {
-        "task": "classification",
-        "init": str(init),
-        "data": {name: {"file": f"{name}.tsv", "text": 0, "label": 1} for name in ("train", "valid")},
-        "network": {"max_len": 48, **STILL},
-        "training": training(steps, rate, **more),
-    }
+    data = {name: {"file": f"{name}.tsv", "text": 0, "label": 1} for name in ("train", "valid")}
+    made: dict[str, Any] = {"task": "classification", "init": str(init), "data": data}
+    return made | {"network": {"max_len": 48, **STILL}, "training": training(steps, rate, **more)}
 
 
 def inputs_of(encode: Any, updates: Sequence[Sequence[tuple[str, int]]]) -> list[dict[str, Any]]:

@@ -98,13 +98,9 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], t
 
 
 def recipe(folder: Path, objective: Any) -> dict[str, Any]:
-    return {
-        "task": "masked-language-modeling",
-        "data": {"train": {"world": "train", "count": 3}, "max_len": 60},
-        "init": str(folder),
-        "objective": objective,
-        "training": {"steps": 2, "batch_tokens": 64, "warmup": 1, "precision": "float32", "log_every": 1},
-    }
+    made = {"task": "masked-language-modeling", "init": str(folder), "objective": objective}
+    made["data"] = {"train": {"world": "train", "count": 3}, "max_len": 60}
+    return made | {"training": {"steps": 2, "batch_tokens": 64, "warmup": 1, "precision": "float32", "log_every": 1}}
 
 
 def trained(folder: Path, objective: Any, place: Path) -> Any:

@@ -48,12 +48,8 @@ def test_c1_c2_c3_c6_c7_c8_stacks_with_gradients_against_nn_transformer(norm: st
     """The whole of nn.Transformer, whose stacks end with a norm only where ours do: pre-norm."""
     config = changed(CONFIG, norm=norm, feed_forward={"activation": activation})
     torch.manual_seed(0)
-    options: dict[str, Any] = {
-        "dropout": 0.0,
-        "batch_first": True,
-        "norm_first": norm == "pre",
-        "activation": activation,
-    }
+    options: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "activation": activation}
+    options["norm_first"] = norm == "pre"
     lasts = [nn.LayerNorm(12) if norm == "pre" else None for _ in range(2)]
     layer = nn.TransformerEncoderLayer(12, 3, 20, **options)
     encoder = nn.TransformerEncoder(layer, 2, lasts[0], enable_nested_tensor=False)

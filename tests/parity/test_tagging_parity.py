@@ -91,13 +91,8 @@ def test_g4_every_loss_and_the_tags_are_those_of_a_plain_loop(tmp_path: Path, mo
     rows = ["\t".join([" ".join(words), " ".join(tags)]) for words, tags in sentences()]
     Path("train.tsv").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
     source = {"file": "train.tsv", "tokens": 0, "tags": 1}
-    recipe = {
-        "task": "tagging",
-        "init": str(init),
-        "data": {"train": source, "valid": source},
-        "network": STILL,
-        "training": training(30, 3e-3, batch_tokens=40),
-    }
+    recipe: dict[str, Any] = {"task": "tagging", "init": str(init), "data": {"train": source, "valid": source}}
+    recipe |= {"network": STILL, "training": training(30, 3e-3, batch_tokens=40)}
     run = train(recipe, out="run", threads=1)
     model = atento.load(run.folder)
     assert model.tokenizer is not None and [head.kind for head in model.network.config.heads] == ["tagging"]
