@@ -1,8 +1,7 @@
 """What all tests share: the mark `covering`, which leaves most of a large grid to the slow tier, logs, a frozen heap.
 
-Tests have one thread, as under `make test`: those that compare this process with another one want the same bits.
-Examples of hypothesis have no deadline: other work on the machine makes any of them late. They are 30 unless a test
-says otherwise.
+One thread, as under `make test`: tests that compare two processes want the same bits. Examples of hypothesis have no
+deadline, as other work on the machine makes any of them late, and are 30 unless a test says otherwise.
 """
 
 import gc
@@ -18,6 +17,7 @@ import pytest
 from _pytest.logging import LogCaptureHandler, caplog_handler_key, catching_logs
 from hypothesis import settings
 
+NOISE = ("pip install sacremoses", "max_length", "is_torch_tf32_available")  # in warnings of libraries beside ours
 gc.disable()  # while ten thousand tests are collected
 settings.register_profile("atento", deadline=None, max_examples=30)
 settings.load_profile("atento")
@@ -29,10 +29,13 @@ logging.getLogger().addHandler(SAID)
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what the grids marked `covering` do not need for the gate; refuse names that differ by process."""
+    """Mark tests of parity, and as slow what no grid marked `covering` needs; refuse names that differ by process."""
     assert not (own := [item.nodeid for item in items if " at 0x" in item.nodeid]), own
     grids: dict[tuple[str, str], list[pytest.Function]] = {}
     for item in items:
+        if item.path.parent.name == "parity":
+            item.add_marker(pytest.mark.parity)
+            item.add_marker(pytest.mark.filterwarnings(f"ignore:.*({'|'.join(NOISE)})"))
         if isinstance(item, pytest.Function) and item.get_closest_marker("covering"):
             grids.setdefault((str(item.path), item.originalname), []).append(item)
     for grid in grids.values():
@@ -85,9 +88,9 @@ def covering(
 ) -> set[int]:
     """The numbers of some cases in which every value of every argument occurs, or every `values` of them together.
 
-    Greedy: always the case that brings most of what is missing, of equals the one whose values occurred least.
-    Values are told apart by identity: a grid repeats the objects of its lists, which need not be hashable. `of` gives
-    the texts that stand for the arguments of a case, such as the kind of its model.
+    Greedy: always the case that brings most of what is missing, of equals the one whose values occurred least. Values
+    are told apart by identity, as the objects of a grid need not be hashable. `of` gives the texts that stand for the
+    arguments of a case, such as the kind of its model.
     """
     if of is not None:
         cases = [{name: sys.intern(text) for name, text in of(**case).items()} for case in cases]

@@ -203,8 +203,7 @@ def _byte_level(specials: list[str]) -> Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     options = {"special_tokens": specials, "initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
-    trainer = trainers.BpeTrainer(vocab_size=500, show_progress=False, **options)
-    backend.train_from_iterator(TEXTS, trainer)
+    backend.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=500, show_progress=False, **options))
     return backend
 
 

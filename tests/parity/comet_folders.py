@@ -40,8 +40,7 @@ def write_comet(folder: Path, hparams: dict[str, Any]) -> tuple[Any, dict[str, T
         vocab_size=len(read), type_vocab_size=1, max_position_embeddings=POSITIONS + 2, layer_norm_eps=1e-5, **sizes
     )
     encoder = randomised(hf.XLMRobertaModel(config, add_pooling_layer=False).eval())
-    unified = hparams["class_identifier"] == "unified_metric"
-    widths = [WIDTH if unified else 6 * WIDTH, *hparams["hidden_sizes"], 1]
+    widths = [WIDTH if hparams["class_identifier"] == "unified_metric" else 6 * WIDTH, *hparams["hidden_sizes"], 1]
     head: dict[str, Tensor] = {}
     for n, (inner, outer) in enumerate(pairwise(widths)):
         linear = nn.Linear(inner, outer)

@@ -45,17 +45,9 @@ def marian_pair(
             if "layer_norm" in name and name.endswith("weight"):
                 parameter.add_(1.0)
         theirs.model.shared.weight[EOS].mul_(ends)
-    own: dict[str, Any] = {
-        "d_model": 12,
-        "d_ff": 20,
-        "n_heads": 3,
-        "n_layers": 2,
-        "n_decoder_layers": 3,
-        "dropout": 0.0,
-    }
+    own: dict[str, Any] = {"d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 2, "n_decoder_layers": 3}
     own |= {"feed_forward": FeedForwardConfig(activation=activation), "ids": SpecialIds(pad=PAD, eos=EOS, start=PAD)}
-    network = NetworkConfig(vocab_size=23, norm="post", **own)
-    ours = Pair(network).eval()
+    ours = Pair(NetworkConfig(vocab_size=23, norm="post", dropout=0.0, **own)).eval()
     ours.order = torch.arange(12).view(2, 6).t().flatten()  # our dimension 2i is their sine i, 2i + 1 their cosine i
     _copy(ours, theirs)
     return ours, theirs

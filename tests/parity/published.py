@@ -135,8 +135,7 @@ def _shards(folder: Path, tensors: Tensors, variant: str = "") -> None:
         file = f"model{variant}-{number:05d}-of-00002.safetensors"
         _single(folder, {name: tensors[name] for name in part}, file)
         table |= dict.fromkeys(part, file)
-    index = json.dumps({"metadata": {}, "weight_map": table})
-    (folder / f"model.safetensors.index{variant}.json").write_text(index)
+    (folder / f"model.safetensors.index{variant}.json").write_text(json.dumps({"metadata": {}, "weight_map": table}))
 
 
 def _half(tensors: Tensors) -> Tensors:

@@ -29,8 +29,7 @@ def _nllb(folder: Path) -> Any:
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     alphabet = sorted({letter for text in TEXTS for letter in text} - {" "})
     sizes: dict[str, Any] = {"vocab_size": 300, "initial_alphabet": alphabet, "show_progress": False}
-    trainer = trainers.BpeTrainer(special_tokens=FAIRSEQ, **sizes)
-    backend.train_from_iterator(TEXTS, trainer)
+    backend.train_from_iterator(TEXTS, trainers.BpeTrainer(special_tokens=FAIRSEQ, **sizes))
     data = json.loads(backend.to_str())["model"]
     tokenizer = hf.NllbTokenizer(vocab=data["vocab"], merges=[tuple(merge) for merge in data["merges"]])
     tokenizer.save_pretrained(folder)
@@ -82,8 +81,7 @@ def _marian(folder: Path) -> Any:
     _write(folder, "tokenizer_config.json", {"target_lang": "ROMANCE", "source_lang": "en"})
     ids = {"eos_token_id": 0, "bos_token_id": 0, "pad_token_id": pad, "decoder_start_token_id": pad}
     old = {"num_beams": 4, "bad_words_ids": [[pad]], "normalize_embedding": False, "extra_pos_embeddings": pad + 1}
-    config = hf.MarianConfig(vocab_size=pad + 1, scale_embedding=True, **_SEQ2SEQ, **ids)
-    network = hf.MarianMTModel(config)
+    network = hf.MarianMTModel(hf.MarianConfig(vocab_size=pad + 1, scale_embedding=True, **_SEQ2SEQ, **ids))
     network.old_keys = old | {"static_position_embeddings": True, "add_final_layer_norm": False}
     return network
 

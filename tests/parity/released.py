@@ -13,12 +13,13 @@ _SMALL = {
     "vocab_size": 37,
     "hidden_size": 16,
     "num_hidden_layers": 3,
-    "num_attention_heads": 4,
     "intermediate_size": 24,
+    "num_attention_heads": 4,
 }
 _QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _ENDS = {"bos_token_id": 3, "eos_token_id": 4}
-_BERT = _SMALL | _QUIET | _ENDS | {"max_position_embeddings": 20}
+_PLACES = {"max_position_embeddings": 20}
+_BERT = _SMALL | _QUIET | _ENDS | _PLACES
 _ROBERTA = _BERT | {"type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 _GPT = {"vocab_size": 37, "n_positions": 20, "n_embd": 16, "n_layer": 3, "n_head": 4, "pad_token_id": 0} | _ENDS
 _GPT |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
@@ -45,28 +46,16 @@ _BART |= dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), 0
 _BART |= {"pad_token_id": 1, "bos_token_id": 0}
 _MARIAN = _BART | {"scale_embedding": True, "activation_function": "swish", "decoder_start_token_id": 1}
 _OF_EACH_SIDE = _MARIAN | {"share_encoder_decoder_embeddings": False}
-_DISTILBERT = {
-    "vocab_size": 37,
-    "dim": 16,
-    "hidden_dim": 24,
-    "n_heads": 4,
-    "n_layers": 3,
-    "max_position_embeddings": 20,
-}
+_DISTILBERT = _PLACES | {"vocab_size": 37, "dim": 16, "hidden_dim": 24, "n_heads": 4, "n_layers": 3}
 _DISTILBERT |= _ENDS | dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0)
 _ELECTRA = _BERT | {"embedding_size": 8}
-_MPNET = _SMALL | _QUIET | {"max_position_embeddings": 20}
+_MPNET = _SMALL | _QUIET | _PLACES
 _ALBERT = _BERT | {"embedding_size": 8, "classifier_dropout_prob": 0.0}
 _MODERNBERT = _SMALL | _ENDS | {"num_hidden_layers": 4, "local_attention": 4, "max_position_embeddings": 20}
 _MODERNBERT |= {"pad_token_id": 0, "cls_token_id": 3, "sep_token_id": 4}
-_DEBERTA = _BERT | {
-    "type_vocab_size": 0,
-    "relative_attention": True,
-    "max_relative_positions": -1,
-    "position_buckets": 4,
-}
+_DEBERTA = _BERT | {"type_vocab_size": 0, "relative_attention": True, "max_relative_positions": -1}
 _DEBERTA |= {"norm_rel_ebd": "layer_norm", "share_att_key": True, "pos_att_type": ["p2c", "c2p"]}
-_DEBERTA |= {"position_biased_input": False, "pooler_hidden_size": 16}
+_DEBERTA |= {"position_buckets": 4, "position_biased_input": False, "pooler_hidden_size": 16}
 _OLD_DEBERTA = _DEBERTA | {"position_buckets": -1, "max_relative_positions": 5, "position_biased_input": True}
 _OLD_DEBERTA |= {"norm_rel_ebd": "none", "type_vocab_size": 2, "pos_att_type": "p2c|c2p"}
 _TAGS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2}}

@@ -50,8 +50,7 @@ def _byte_level(front: list[str]) -> dict[str, Any]:
 def _spm(folder: Path, name: str, **settings: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     settings |= {"vocab_size": 500, "hard_vocab_limit": False, "num_threads": 1, "minloglevel": 2}
-    train = sentencepiece.SentencePieceTrainer.train
-    train(sentence_iterator=iter(TEXTS), model_prefix=str(folder / name), **settings)
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS), model_prefix=str(folder / name), **settings)
     (folder / f"{name}.vocab").unlink()
     return folder / f"{name}.model"
 

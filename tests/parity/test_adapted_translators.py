@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 import torch
+import transformers as hf
 
 import atento
 from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.recipe_layers import shipped, shipped_text
 from atento.models.transplant import is_by_token
-from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
+from atento.runs.prepare import read_data, tokenizer_and_network
 from atento.storage.vectors import read_vectors
 from atento.text.glossary import Glossary, Term
 from atento.text.new_languages import in_languages
 from atento.text.tokenizer import Tokenizer
 from atento_world import write
+from fine_tuning import batches_of
+from folders import edited, ids_of
+from published_translators import write_published
 from released_folders import write_released
+from translator_folders import write_translator
 
-hf = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
-from published_translators import write_published  # noqa: E402
-from translator_folders import write_translator  # noqa: E402
-
-pytestmark = pytest.mark.parity
 PAIRS = [(pair.source, pair.target) for pair in write("train", 12)]
 TEXTS = [source for source, _ in PAIRS[:4]]
 # layout -> the languages of the pairs, a new language, and its token
@@ -60,13 +60,9 @@ def recipe(place: Path, tmp_path: Path) -> Recipe:
     def write(model: str | Path, init: dict[str, Any], **data: Any) -> Path:
         train = {"file": str(place / "pairs.tsv"), "source": 0, "target": 1}
         kept = {key: value for key, value in data.items() if value is not None}
-        content = {
-            "task": "translation",
-            "data": {"train": train} | kept,
-            "init": {"model": str(place / model)} | init,
-            "training": {"steps": 1, "learning_rate": 1e-9, "precision": "float32", "batch_tokens": 100},
-            "decoding": {"beam": 1, "max_new_tokens": 7},
-        }
+        content = {"task": "translation", "data": {"train": train} | kept, "init": {"model": str(place / model)} | init}
+        content["training"] = {"steps": 1, "learning_rate": 1e-9, "precision": "float32", "batch_tokens": 100}
+        content["decoding"] = {"beam": 1, "max_new_tokens": 7}
         (tmp_path / "r.yaml").write_text(json.dumps(content, indent=1), encoding="utf-8")
         return tmp_path / "r.yaml"
 
@@ -76,10 +72,10 @@ def recipe(place: Path, tmp_path: Path) -> Recipe:
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_an_update_reads_the_ids_of_transformers(name: str, place: Path, recipe: Recipe) -> None:
     source, target, _, _ = LANGUAGES[name]
-    loaded = load_recipe(recipe(name, {}, source_language=source, target_language=target), environment={})
-    train, lines = read_data(loaded.recipe, loaded.folder, print).train, list[str]()
-    tokenizer, network = tokenizer_and_network(loaded, train, lines.append)
-    batches = training_batches(loaded.recipe, network, tokenizer, train, print)
+    lines = list[str]()
+    batches, network, _ = batches_of(
+        recipe(name, {}, source_language=source, target_language=target), report=lines.append
+    )
     peer = hf.AutoTokenizer.from_pretrained(place / name)
     if source is not None:
         peer.src_lang, peer.tgt_lang = source, target
@@ -88,8 +84,7 @@ def test_an_update_reads_the_ids_of_transformers(name: str, place: Path, recipe:
     for text, translated in PAIRS:
         labels = peer(text_target=translated)["input_ids"]
         labels = labels[:-1] if name == "mbart" else labels  # theirs also learns what stands behind EOS
-        read = [network.start_id, *labels[:-1]]
-        expected.add((tuple(peer(before + text)["input_ids"]), tuple(read), tuple(labels)))
+        expected.add((tuple(peer(before + text)["input_ids"]), (network.start_id, *labels[:-1]), tuple(labels)))
     found = set()
     for batch in batches.in_order(1000):
         for row, labels in enumerate(batch.labels["vocabulary"]):
@@ -105,8 +100,7 @@ def test_a_new_language_begins_as_its_neighbour_and_goes_to_transformers(
 ) -> None:
     """Its rows are copies, the others stay; a run resumes, is trained again, and is read by transformers."""
     source, like, new, token = LANGUAGES[name]
-    init = {"new_languages": {new: like, _second(new): like}}
-    path = recipe(name, init, source_language=source, target_language=new)
+    path = recipe(name, {"new_languages": {new: like, _second(new): like}}, source_language=source, target_language=new)
     atento.train(path, out=tmp_path / "run")
     atento.train(path, {"training.steps": 2}, out=tmp_path / "run")
     before, model = atento.load(place / name, device="cpu"), atento.load(tmp_path / "run", device="cpu")
@@ -130,7 +124,7 @@ def test_a_new_language_begins_as_its_neighbour_and_goes_to_transformers(
     assert isinstance(peer, type(hf.AutoTokenizer.from_pretrained(place / name)))
     for text, written in zip(TEXTS, texts, strict=True):
         read = peer(text if source is not None else f"{token} {text}", return_tensors="pt")
-        assert read["input_ids"][0].tolist() == model.tokenizer.with_specials(model.tokenizer.encode(text))[0]
+        assert read["input_ids"][0].tolist() == ids_of(model, text)
         theirs = network.generate(**read, num_beams=1, max_new_tokens=7)
         assert peer.decode(theirs[0], skip_special_tokens=True).strip() == written.strip()
     again = atento.load(folder, device="cpu")
@@ -211,26 +205,16 @@ def test_sources_in_a_new_language(name: str, place: Path, recipe: Recipe, tmp_p
         peer.lang_code_to_token = {new: token}
         peer.lang_token_to_id = {token: model.tokenizer.specials.ids[token]}
         peer.src_lang = new
-    assert peer(TEXTS[0])["input_ids"] == model.tokenizer.with_specials(model.tokenizer.encode(TEXTS[0]))[0]
+    assert peer(TEXTS[0])["input_ids"] == ids_of(model, TEXTS[0])
 
 
-WRONG = [
-    ("nllb", {"new_languages": {"tyv_Cyrl": "por_Latin"}}, {}, "has no language 'por_Latin'; did you mean 'por_Latn'"),
-    ("m2m_100", {"new_languages": {"pt": "es"}}, {}, "`init.new_languages`: the model has the language 'pt' already"),
-    (
-        "nllb",
-        {"new_languages": {"tyv": "por_Latn"}},
-        {},
-        "name it as the model names its languages, such as 'por_Latn'",
-    ),
-    ("mbart50", {"new_languages": {"tyv_Cyrl": "pt_XX"}}, {}, "'tyv_Cyrl' would be read as text"),
-    ("marian of languages", {"new_languages": {"a b": "por"}}, {}, "'a b' would be read as text"),
-    (
-        "one-pair",
-        {"new_languages": {"glg": "por"}},
-        {},
-        "`init.new_languages`: the model has no tokens of languages: one of a single pair learns another by",
-    ),
+WRONG: list[tuple[str, dict[str, str], dict[str, str], str]] = [  # model, new languages, data, what is said
+    ("nllb", {"tyv_Cyrl": "por_Latin"}, {}, "has no language 'por_Latin'; did you mean 'por_Latn'"),
+    ("m2m_100", {"pt": "es"}, {}, "`init.new_languages`: the model has the language 'pt' already"),
+    ("nllb", {"tyv": "por_Latn"}, {}, "name it as the model names its languages, such as 'por_Latn'"),
+    ("mbart50", {"tyv_Cyrl": "pt_XX"}, {}, "'tyv_Cyrl' would be read as text"),
+    ("marian of languages", {"a b": "por"}, {}, "'a b' would be read as text"),
+    ("one-pair", {"glg": "por"}, {}, "the model has no tokens of languages: one of a single pair learns another by"),
     ("one-pair", {}, {"target_language": "glg"}, "`data.target_language`: this model is not multilingual"),
     ("nllb", {}, {"source_language": "por"}, "`data.source_language`: the model has no language 'por'"),
     ("mbart50", {}, {"target_language": "por_Latn"}, "`data.target_language`: the model has no language 'por_Latn'"),
@@ -238,21 +222,20 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("model", "init", "data", "said"), WRONG)
+@pytest.mark.parametrize(("model", "new", "data", "said"), WRONG)
 def test_wrong_languages_are_named_with_file_and_line(
-    model: str, init: dict[str, Any], data: dict[str, Any], said: str, place: Path, recipe: Recipe, tmp_path: Path
+    model: str, new: dict[str, str], data: dict[str, Any], said: str, place: Path, recipe: Recipe, tmp_path: Path
 ) -> None:
     if model == "one-pair" and not (place / model).exists():
         write_released("marian", place / model)
     with pytest.raises(RecipeError, match=r"r\.yaml:\d+:\d+: .*" + re.escape(said)) as error:
-        atento.train(recipe(model, init, **data), out=tmp_path / "run")
+        atento.train(recipe(model, {"new_languages": new} if new else {}, **data), out=tmp_path / "run")
     assert "\n" not in str(error.value)
 
 
 def test_what_new_languages_need_is_said(place: Path, recipe: Recipe, tmp_path: Path) -> None:
     """Adapters leave their vectors as they begin; targets without a language are warned of."""
-    init = {"train": "lora", "new_languages": {"tyv_Cyrl": "por_Latn"}}
-    atento.train(recipe("nllb", init), out=tmp_path / "run")
+    atento.train(recipe("nllb", {"train": "lora", "new_languages": {"tyv_Cyrl": "por_Latn"}}), out=tmp_path / "run")
     log = next((tmp_path / "run").glob("*.log")).read_text(encoding="utf-8")
     assert "warning: `init.train` lora leaves the vectors of new languages as they begin" in log
     assert "languages, and `data.target_language` names none of them" in log
@@ -262,8 +245,7 @@ def test_the_frame_of_nllb_is_that_of_its_settings(place: Path, tmp_path: Path) 
     """Whatever `tokenizer.json` says, as in transformers: the source language is in front, or behind by a setting."""
     for name, settings in (("now", {}), ("then", {"legacy_behaviour": True}), ("from", {"src_lang": "por_Latn"})):
         folder = write_published("nllb", tmp_path / name)
-        file = folder / "tokenizer_config.json"
-        file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | settings), encoding="utf-8")
+        edited(folder / "tokenizer_config.json", **settings)
         ours, peer = Tokenizer.load(folder), hf.AutoTokenizer.from_pretrained(folder)
         assert ours.with_specials(ours.encode("o gato"))[0] == peer("o gato")["input_ids"]
 
@@ -305,14 +287,12 @@ def test_terms_are_kept_behind_the_language(name: str, place: Path) -> None:
     begins = name in ("nllb", "m2m_100", "mbart50")
     first = model.tokenizer.specials.ids[_token_of(name, target)] if begins else None
     assert first is None or row[0].hypothesis.ids[0] == first
-    whole = model.translate(
-        "See %1$s and <b>the cat</b>.", max_new_tokens=24, glossary={"cat": "gata"}, protect=True, **named
-    )
+    text, options = "See %1$s and <b>the cat</b>.", {"max_new_tokens": 24, "glossary": {"cat": "gata"}, "protect": True}
+    whole = model.translate(text, **options, **named)
     assert re.search(r"\bgata\b", whole) and all(part in whole for part in ("%1$s", "<b>", "</b>"))
     # a required word that is over has no further letters
-    (free, over) = (
-        model.translate("a", max_new_tokens=9, beam=4, required_words=[word], **named) for word in ("gat", "gat ")
-    )
+    search: dict[str, Any] = {"max_new_tokens": 9, "beam": 4, **named}
+    free, over = (model.translate("a", required_words=[word], **search) for word in ("gat", "gat "))
     assert "gat" in free and re.search(r"\bgat\b", over)
 
 
@@ -328,14 +308,10 @@ def test_a_term_in_capitals_that_the_vocabulary_lacks_is_written_without(place: 
 @pytest.mark.parametrize("name", ["nllb", "marian of languages"])
 def test_a_multilingual_teacher_writes_in_the_languages_of_the_recipe(name: str, place: Path, tmp_path: Path) -> None:
     """The targets of a student with a vocabulary of its own are its outputs; without languages it is refused."""
-    given: dict[str, Any] = {
-        "task": "translation",
-        "data": {"train": {"memory": "train"}},
-        "tokenizer": {"kind": "character"},
-        "network": {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1},
-        "training": {"steps": 1, "batch_tokens": 100, "precision": "float32", "baseline": False},
-        "teacher": {"model": str(place / name), "cache": str(tmp_path / "kept")},
-    }
+    given: dict[str, Any] = {"task": "translation", "data": {"train": {"memory": "train"}}}
+    given |= {"tokenizer": {"kind": "character"}, "network": {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1}}
+    given["training"] = {"steps": 1, "batch_tokens": 100, "precision": "float32", "baseline": False}
+    given["teacher"] = {"model": str(place / name), "cache": str(tmp_path / "kept")}
     with pytest.raises(RecipeError, match=r"it is multilingual: .*`data.target_language` must be given"):
         atento.train(given, data={"train": PAIRS[:3]}, out=tmp_path / "run")
     source, target, _, _ = LANGUAGES[name]
@@ -346,5 +322,4 @@ def test_a_multilingual_teacher_writes_in_the_languages_of_the_recipe(name: str,
     (file,) = (tmp_path / "kept").iterdir()
     texts = {text for value in read_vectors(file).values() for text in json.loads(value.tobytes())}
     sources = [source for source, _ in PAIRS[:3]]
-    model = atento.load(place / name)
-    assert texts == set(model.translate(sources, **languages))
+    assert texts == set(atento.load(place / name).translate(sources, **languages))

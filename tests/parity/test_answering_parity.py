@@ -15,8 +15,6 @@ from atento.runs.train import train
 from atento.storage.whole_file import write_whole
 from fine_tuning import STILL, planned, same_losses, their_loop, training, write_bert
 
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
-
 WINDOW, STRIDE = 20, 5  # tokens; 14 of a window are context
 LENGTH = 14 + 9 + 9  # of each context: three full windows, so that no row has padding
 WHO, WHAT, WHERE = ["ana", "rui", "noé", "zoé"], ["maçã", "pera", "uva"], ["faro", "évora", "braga"]
@@ -96,13 +94,8 @@ def test_g3_windows_labels_losses_and_answers_of_a_plain_loop(tmp_path: Path, mo
     init = write_bert(tmp_path / "bert", "QuestionAnswering", words, max_position_embeddings=WINDOW)
     columns = {name: name for name in ("question", "context", "answers")}
     files: dict[str, Any] = {name: {"file": f"{name}.jsonl", **columns} for name in ("train", "valid")}
-    recipe = {
-        "task": "question-answering",
-        "init": str(init),
-        "data": files | {"max_len": WINDOW, "stride": STRIDE},
-        "network": {"max_len": WINDOW, **STILL},
-        "training": training(60, 3e-3),
-    }
+    recipe = {"task": "question-answering", "init": str(init), "data": files | {"max_len": WINDOW, "stride": STRIDE}}
+    recipe |= {"network": {"max_len": WINDOW, **STILL}, "training": training(60, 3e-3)}
     run = train(recipe, out="run", threads=1)
 
     network = transformers.AutoModelForQuestionAnswering.from_pretrained(init)
@@ -130,8 +123,7 @@ def test_g3_windows_labels_losses_and_answers_of_a_plain_loop(tmp_path: Path, mo
     back = transformers.AutoModelForQuestionAnswering.from_pretrained(model.save(tmp_path / "out", "huggingface"))
     predicted = their_answers(back, tokenizer, valid)
     pairs = [record["question"] for record in valid], [record["context"] for record in valid]
-    answers = model.answer(*pairs)
-    assert [answer.text for answer in answers] == ["" if nothing else text for text, nothing in predicted]
+    assert [answer.text for answer in model.answer(*pairs)] == ["" if nothing else text for text, nothing in predicted]
     spans = model.answer(*pairs, null_threshold=float("inf"))
     assert [answer.text for answer in spans] == [text for text, _ in predicted] and len(set(predicted)) > 9
     state = network.state_dict()

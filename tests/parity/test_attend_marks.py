@@ -18,8 +18,6 @@ from atento.text import train_tokenizer
 from atento_world import write
 from released_folders import write_released
 
-pytestmark = pytest.mark.parity
-
 TEXTS = [text for pair in write("train", 60) for text in (pair.source, pair.target)]
 TOKENIZER = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=400), TEXTS)
 SMALL = {"d_model": 16, "n_heads": 2, "n_layers": 2, "max_len": 64}

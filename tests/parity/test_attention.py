@@ -8,7 +8,6 @@ from atento.attention import attention_weights, observe
 from atento.attention.masks import Mask, causal, lookahead, padding, window
 from atento.attention.multihead import MultiHeadAttention
 
-pytestmark = pytest.mark.parity
 D, H, B, T, S = 12, 3, 2, 4, 6
 
 

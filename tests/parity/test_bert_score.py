@@ -50,9 +50,9 @@ def by_hand(folder: Path, references: list[str], layer: int, idf: bool) -> np.nd
             outputs = (network(torch.tensor([ids]), output_hidden_states=True) for ids in (ours, theirs))
             vectors = [one.hidden_states[layer + 1][0] for one in outputs]
         cosine = torch.nn.functional.cosine_similarity(vectors[0][:, None], vectors[1][None], dim=-1)
-        precision = sum(weight(token) * float(row.max()) for token, row in zip(ours, cosine)) / sum(map(weight, ours))
-        recall = sum(weight(token) * float(row.max()) for token, row in zip(theirs, cosine.T)) / sum(
-            map(weight, theirs)
+        precision, recall = (
+            sum(weight(token) * float(row.max()) for token, row in zip(ids, rows_of)) / sum(map(weight, ids))
+            for ids, rows_of in ((ours, cosine), (theirs, cosine.T))
         )
         rows.append([precision, recall, 2 * precision * recall / (precision + recall)])
     return np.array(rows)
@@ -60,8 +60,7 @@ def by_hand(folder: Path, references: list[str], layer: int, idf: bool) -> np.nd
 
 @pytest.mark.parametrize(("layer", "idf"), [(1, False), (0, True)])
 def test_it_is_the_equation(folder: Path, layer: int, idf: bool) -> None:
-    metric = learned_metric("bertscore", folder, device="cpu", layer=layer, idf=idf)
-    score = metric(OUTPUTS, REFERENCES)
+    score = learned_metric("bertscore", folder, device="cpu", layer=layer, idf=idf)(OUTPUTS, REFERENCES)
     expected = by_hand(folder, REFERENCES, layer, idf)
     np.testing.assert_allclose(np.array(score.segments)[:, :3], expected, atol=1e-5)
     assert score.value == pytest.approx(expected[:, 2].mean(), abs=1e-6)
@@ -102,11 +101,9 @@ def test_it_is_what_bert_score_computes(tmp_path: Path, idf: bool, monkeypatch: 
     folder = write_released("bert", tmp_path / "bert")  # version 5 of transformers reads no space before a RoBERTa text
     ends = "build_inputs_with_special_tokens"  # which version 5 of transformers does not have: here of no tokens
     monkeypatch.setattr(hf.PreTrainedTokenizerBase, ends, lambda self, _: self("")["input_ids"], raising=False)
-    limited = hf.AutoTokenizer.from_pretrained(folder, model_max_length=48)
-    limited.save_pretrained(folder)
+    hf.AutoTokenizer.from_pretrained(folder, model_max_length=48).save_pretrained(folder)
     grouped = [list(both) for both in zip(REFERENCES, SECOND)]
     about = {"model_type": str(folder), "num_layers": 2, "idf": idf, "nthreads": 0, "device": "cpu"}
     theirs = peer.score(OUTPUTS, grouped, batch_size=1, **about)  # beside padding, its best cosine is never below 0
     score = learned_metric("bertscore", folder, device="cpu", layer=1, idf=idf)(OUTPUTS, [REFERENCES, SECOND])
-    ours = np.array(score.segments)[:, :3]
-    np.testing.assert_allclose(ours, torch.stack(theirs, dim=1).numpy(), atol=1e-5)
+    np.testing.assert_allclose(np.array(score.segments)[:, :3], torch.stack(theirs, dim=1).numpy(), atol=1e-5)

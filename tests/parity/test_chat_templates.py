@@ -68,8 +68,7 @@ def test_a_role_makes_no_special_token_where_the_template_makes_tokens_of_roles(
     ours = Ours(write_folder("role-tokens", tmp_path))
     end, user, assistant = (ours.tokenizer.specials.ids[text] for text in ("<|end|>", "<|user|>", "<|assistant|>"))
     for role in (*ROLES, *SPECIALS["role-tokens"][1]):
-        messages = [{"role": "user", "content": "o gato"}, {"role": role, "content": " x\n"}]
-        ids = ours.ids(messages)
+        ids = ours.ids([{"role": "user", "content": "o gato"}, {"role": role, "content": " x\n"}])
         assert [token for token in ids if token in ours.tokenizer.specials.ids.values()] == [user, end, end, assistant]
 
 

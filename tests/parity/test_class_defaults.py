@@ -20,7 +20,6 @@ from locked import none_left
 from released import CASES, saved, theirs
 from test_families import compare
 
-pytestmark = pytest.mark.parity
 DECODER = frozenset({"decoder.block.0", "encoder.embed_tokens.weight"})  # by which T5 is told from its encoder
 DERIVED = {"scale_decoder_outputs", "num_labels"}  # T5's class has it from `tie_word_embeddings`; BART's has labels
 
@@ -102,8 +101,7 @@ def test_a_file_of_keys_that_differ_is_the_same_model(case: str, tmp_path: Path,
         model = atento.load(folder)
         configs.append(model.network.config)
         assert configs[-1] == configs[0]
-    again = type(network).from_pretrained(folder).eval()
-    compare(model.network, again, "right")
+    compare(model.network, type(network).from_pretrained(folder).eval(), "right")
 
 
 def test_a_regression_of_several_numbers_is_refused_by_name(tmp_path: Path) -> None:

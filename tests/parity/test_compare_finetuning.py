@@ -12,7 +12,6 @@ from atento.base.precision import threads
 from atento.storage.whole_file import write_whole
 from test_classification_parity import as_tsv, labelled, tiny_bert
 
-pytestmark = pytest.mark.parity
 _FILE = Path(__file__).parents[2] / "tools" / "compare_finetuning.py"
 _RECIPE = """
 init: bert
@@ -56,8 +55,7 @@ def test_a_linear_classifier_on_frozen_vectors_is_that_of_both_sides(
     rows = ["\n".join(f"{word} {'LONG' if len(word) > 4 else 'O'}" for word in text.split()) for text, _ in records]
     (tmp_path / "train.conll").write_text("\n\n".join(rows) + "\n", encoding="utf-8")
     frozen = "\ninit: {model: bert, train: head, classifier: {kind: logistic}}"
-    source = "file: train.tsv, text: 0, label: 1"
-    for task, file in (("classification", source), ("tagging", "file: train.conll")):
+    for task, file in (("classification", "file: train.tsv, text: 0, label: 1"), ("tagging", "file: train.conll")):
         recipe = f"task: {task}\ndata: {{train: {{{file}}}, held_out: 30, max_len: 48}}"
         given = recipe + frozen + "\nmetrics: [" + {"tagging": "tag-accuracy"}.get(task, "accuracy") + "]"
         write_whole(tmp_path / "recipe.yaml", given)

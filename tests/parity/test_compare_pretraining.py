@@ -12,15 +12,9 @@ import torch
 from atento.tasks.split_evaluation import mean_losses
 from atento_world import write
 
-pytestmark = pytest.mark.parity
 _FILE = Path(__file__).parents[2] / "tools" / "compare_pretraining.py"
-_SMALL = [
-    "tokenizer.vocab_size=400",
-    "network.d_model=32",
-    "network.d_ff=48",
-    "network.n_layers=2",
-    "training.warmup=3",
-]
+_SIZES = {"tokenizer.vocab_size": 400, "network.d_model": 32, "network.d_ff": 48, "network.n_layers": 2}
+_SMALL = [f"{key}={value}" for key, value in (_SIZES | {"training.warmup": 3}).items()]
 
 
 @pytest.fixture(scope="module")

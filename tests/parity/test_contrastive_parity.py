@@ -79,8 +79,7 @@ def ours(model: Model, batch: Batch) -> torch.Tensor:
 
 def features(peer: Any, records: Sequence[tuple[Any, ...]]) -> list[dict[str, torch.Tensor]]:
     """The texts of each side as sentence-transformers reads them."""
-    sides = [column for column in zip(*records) if isinstance(column[0], str)]
-    return [peer.preprocess(list(side)) for side in sides]
+    return [peer.preprocess(list(side)) for side in zip(*records) if isinstance(side[0], str)]
 
 
 CASES: dict[str, tuple[list[Any], Any, Any]] = {
@@ -123,8 +122,7 @@ def test_g8_losses_and_gradients_are_those_of_sentence_transformers(name: str, f
     peer, model = theirs(folder), encoder(folder)
     scores = torch.tensor([record[-1] for record in records]) if isinstance(records[0][-1], float) else None
     expected = make(peer)(features(peer, records), scores)
-    loss = ours(model, only(batches(folder, records, objective=objective)))
-    same_gradients(model.network, loss, peer, expected)
+    same_gradients(model.network, ours(model, only(batches(folder, records, objective=objective))), peer, expected)
 
 
 def test_g8_a_few_steps_are_those_of_a_plain_loop(folder: Path, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from atento_cli.convert.engines import convert_for, tokenizer_files
 from released_folders import TEXTS, write_released
 from translator_folders import TRANSLATORS, write_translator
 
-pytestmark = pytest.mark.parity
 for package in ("ctranslate2", "onnx", "onnxruntime"):
     pytest.importorskip(package, reason=f"{package} is not installed")
 tokenizers = pytest.importorskip("tokenizers")

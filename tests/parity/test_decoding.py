@@ -7,9 +7,8 @@ from transformers import MarianMTModel
 
 from atento.decoding import Beam, Greedy, generate
 from marian import EOS, PAD, Pair, marian_pair
-from test_decoding_parity import same_n_best, until_end
+from test_decoding_parity import RESULT, same_n_best, until_end
 
-pytestmark = pytest.mark.parity
 LIMIT = 16
 
 
@@ -49,20 +48,9 @@ def theirs_generate(
     model: MarianMTModel, width: int, penalty: float, returned: int, least: int
 ) -> tuple[Tensor, Tensor | None]:
     source, real = sources()
-    out = model.generate(
-        input_ids=source,
-        attention_mask=real.long(),
-        num_beams=width,
-        do_sample=False,
-        early_stopping=True,
-        length_penalty=penalty,
-        num_return_sequences=returned,
-        max_new_tokens=LIMIT,
-        max_length=None,
-        min_new_tokens=least or None,
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
+    options = RESULT | {"num_beams": width, "num_return_sequences": returned, "length_penalty": penalty}
+    options |= {"max_new_tokens": LIMIT, "min_new_tokens": least or None, "early_stopping": True}
+    out = model.generate(input_ids=source, attention_mask=real.long(), **options)
     return out.sequences[:, 1:], getattr(out, "sequences_scores", None)
 
 

@@ -13,7 +13,6 @@ from atento.decoding import Beam, Greedy, generate
 from atento.networks import Decoder, EncoderDecoder
 from released import Inputs, saved, theirs
 
-pytestmark = pytest.mark.parity
 WRITERS = ["gpt1", "gpt2", "llama", "llama tied, wide heads", "t5", "t5 gated", "mt5", "bart", "marian"]
 WRITERS += ["marian, two vocabularies of two sizes", "marian, more to read than to write"]
 WRITERS += ["mistral", "qwen2, windows from layer 1", "qwen3"]
@@ -46,8 +45,7 @@ def test_h1_h12_greedy_equals_transformers(name: str, side: str, tmp_path: Path)
     if isinstance(network, EncoderDecoder):
         left = at_the_front(inputs)
     elif side == "right":  # the same rows, moved
-        rows = [ids[real] for ids, real in zip(inputs.ids, inputs.real)]
-        for row, ids in enumerate(rows):
+        for row, ids in enumerate(ids[real] for ids, real in zip(inputs.ids, inputs.real)):
             left.ids[row, 9 - len(ids) :] = ids
     found = generate(network, inputs.ids, Greedy(), max_new_tokens=NEW, token_mask=inputs.real, eos_id=())
     options: dict[str, Any] = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False, "num_beams": 1}
@@ -69,8 +67,7 @@ def test_h12_cached_equals_uncached(name: str, tmp_path: Path) -> None:
         ids = inputs.ids[row][inputs.real[row]]
         with torch.no_grad():
             if isinstance(network, EncoderDecoder):
-                target = torch.tensor([[network.config.start_id, *best.ids[:-1]]])
-                logits = network(ids[None], target).logits[0]
+                logits = network(ids[None], torch.tensor([[network.config.start_id, *best.ids[:-1]]])).logits[0]
             else:
                 logits = network(torch.cat([ids, torch.tensor(best.ids[:-1])])[None]).logits[0, len(ids) - 1 :]
         scores = torch.log_softmax(logits, dim=-1)[range(NEW), best.ids]

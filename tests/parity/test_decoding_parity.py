@@ -17,12 +17,17 @@ from atento.decoding.contract import Written
 from atento.networks import EncoderDecoder
 from released import saved, theirs
 
-pytestmark = pytest.mark.parity
 FAMILIES = ["gpt2", "bart", "marian", "t5"]
 LIMIT, WIDTH, ROWS = 9, 4, 10
 EOS = 5  # an ordinary token: BART begins with its own end, and would be inclined to stop there
 EARLY: dict[str, bool | str] = {"filled": True, "likely": False, "sure": "never"}
 Pair = tuple[Any, Any, Tensor, Tensor]
+RESULT: dict[str, Any] = {
+    "return_dict_in_generate": True,
+    "output_scores": True,
+    "do_sample": False,
+    "max_length": None,
+}
 
 
 def sources(pad_id: int, side: str) -> tuple[Tensor, Tensor]:
@@ -65,25 +70,16 @@ def theirs_writes(
     """Their new tokens and scores, `width` a row."""
     network, other, ids, real = pair
     seq2seq = isinstance(network, EncoderDecoder)
-    out = other.generate(
-        ids,
-        attention_mask=real.long(),
-        max_new_tokens=LIMIT,
-        max_length=None,
-        num_beams=width,
-        num_return_sequences=width,
-        do_sample=False,
-        early_stopping=early if width > 1 else None,
-        length_penalty=penalty,
-        use_cache=False,  # theirs has no room for a decoder deeper than its encoder
-        eos_token_id=EOS,
-        pad_token_id=network.config.pad_id,
-        forced_eos_token_id=forced,
-        forced_bos_token_id=None,
-        decoder_start_token_id=network.config.start_id if seq2seq else None,
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
+    options = RESULT | {"num_beams": width, "num_return_sequences": width, "length_penalty": penalty}
+    options |= {"max_new_tokens": LIMIT, "eos_token_id": EOS, "pad_token_id": network.config.pad_id}
+    options |= {
+        "early_stopping": early if width > 1 else None,
+        "forced_eos_token_id": forced,
+        "forced_bos_token_id": None,
+    }
+    options |= {"decoder_start_token_id": network.config.start_id if seq2seq else None}
+    options |= {"use_cache": False}  # theirs has no room for a decoder deeper than its encoder
+    out = other.generate(ids, attention_mask=real.long(), **options)
     start = 1 if seq2seq else ids.shape[1]
     scores = getattr(out, "sequences_scores", None)
     return out.sequences[:, start:].tolist(), [] if scores is None else scores.tolist()

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from atento.attention.entmax import entmax
 
-pytestmark = pytest.mark.parity
 theirs = pytest.importorskip("entmax", reason="entmax is not installed")
 
 

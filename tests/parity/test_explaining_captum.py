@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
+from captum import attr
 
 import atento
 from atento.model import Model
 from test_classification_parity import LABELS, tiny_bert
 
-transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
-attr = pytest.importorskip("captum.attr", reason="captum is not installed (extra dev)")
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*")]
+pytestmark = pytest.mark.filterwarnings("ignore:.*")
 
 TEXT = "the old cat never sleeps in the red house"
 STEPS = 24
@@ -30,14 +30,18 @@ def model(folder: Path) -> Model:
     return atento.load(folder)
 
 
+def read(folder: Path, text: str) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    """Their tokenizer, the ids of a text, and those of the baseline, with the mask in place of each word."""
+    tokenizer = transformers.BertTokenizerFast.from_pretrained(folder)
+    ids = tokenizer(text, return_tensors="pt")["input_ids"]
+    special = (ids == tokenizer.cls_token_id) | (ids == tokenizer.sep_token_id)
+    return tokenizer, ids, torch.where(special, ids, tokenizer.mask_token_id)
+
+
 @pytest.fixture(scope="module")
 def theirs(folder: Path) -> tuple[Any, torch.Tensor, torch.Tensor]:
-    """Their network, the ids of the text, and those of the baseline, with the mask in place of each word."""
-    network = transformers.BertForSequenceClassification.from_pretrained(folder).eval()
-    tokenizer = transformers.BertTokenizerFast.from_pretrained(folder)
-    ids = tokenizer(TEXT, return_tensors="pt")["input_ids"]
-    special = (ids == tokenizer.cls_token_id) | (ids == tokenizer.sep_token_id)
-    return network, ids, torch.where(special, ids, tokenizer.mask_token_id)
+    """Their network, the ids of the text, and those of the baseline."""
+    return transformers.BertForSequenceClassification.from_pretrained(folder).eval(), *read(folder, TEXT)[1:]
 
 
 def log_odds(network: Any, label: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -55,9 +59,8 @@ def test_integrated_gradients_are_captums(model: Model, theirs: Any, label: str)
     network, ids, baseline = theirs
     layer = network.bert.embeddings.word_embeddings
     captum = attr.LayerIntegratedGradients(log_odds(network, LABELS.index(label)), layer)
-    expected, gap = captum.attribute(
-        ids, baselines=baseline, n_steps=STEPS, method="gausslegendre", return_convergence_delta=True
-    )
+    options = {"n_steps": STEPS, "method": "gausslegendre", "return_convergence_delta": True}
+    expected, gap = captum.attribute(ids, baselines=baseline, **options)
     ours = model.explain(TEXT, target=label, steps=STEPS)
     np.testing.assert_allclose(ours.scores, expected.sum(dim=-1)[0].detach().numpy(), atol=2e-6)
     assert len(ours.words) == ids.shape[1] and [*ours.words[:2], ours.words[-1]] == ["[CLS]", "the", "[SEP]"]
@@ -85,23 +88,20 @@ def test_a_filled_mask_is_explained_as_captum_explains_it(folder: Path, tmp_path
     config = transformers.BertConfig.from_pretrained(folder)
     torch.manual_seed(4)
     network = transformers.BertForMaskedLM(config).eval()
-    tokenizer = transformers.BertTokenizerFast.from_pretrained(folder)
+    text = TEXT.replace("cat", "[MASK]")
+    tokenizer, ids, baseline = read(folder, text)
     network.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    text, model = TEXT.replace("cat", "[MASK]"), atento.load(tmp_path)
-    ids = tokenizer(text, return_tensors="pt")["input_ids"]
-    special = (ids == tokenizer.cls_token_id) | (ids == tokenizer.sep_token_id)
+    model = atento.load(tmp_path)
     at, word = ids[0].tolist().index(tokenizer.mask_token_id), tokenizer.convert_tokens_to_ids("house")
 
     def log_prob(ids: torch.Tensor) -> torch.Tensor:
         return torch.log_softmax(network(ids).logits[:, at], dim=-1)[:, word]
 
-    layer, baseline = network.bert.embeddings.word_embeddings, torch.where(special, ids, tokenizer.mask_token_id)
-    captum = attr.LayerIntegratedGradients(log_prob, layer)
+    captum = attr.LayerIntegratedGradients(log_prob, network.bert.embeddings.word_embeddings)
     expected = captum.attribute(ids, baselines=baseline, n_steps=STEPS, method="gausslegendre")
     ours = model.explain(text, target="house", steps=STEPS)
     np.testing.assert_allclose(ours.scores, expected.sum(dim=-1)[0].detach().numpy(), atol=2e-6)
     assert ours.value == pytest.approx(float(log_prob(ids)), abs=1e-5) and max(map(abs, ours.scores)) > 1e-4
     assert [part.target for part in ours.parts] == ["house"] and ours.target == "house"
-    best = model.fill(text, top=1)[0]
-    assert model.explain(text, "gradient-input").target == best.token
+    assert model.explain(text, "gradient-input").target == model.fill(text, top=1)[0].token

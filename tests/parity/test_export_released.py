@@ -18,11 +18,6 @@ from failing import fails
 from folders import edited, ids_of
 from released_folders import RELEASED, TEXTS, write_released
 
-pytestmark = [
-    pytest.mark.parity,
-    pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
-    pytest.mark.filterwarnings("ignore:.*max_length.*"),
-]
 PLAIN = [*TEXTS[:12], "  a menina  viu o cão ", "ação, coração e avó!", "não <x> 12.5%", "", " ", "é"]
 GREEDY = {"num_beams": 1, "do_sample": False, "max_new_tokens": 8}
 Both = tuple[str, Path, Model, Path]

@@ -18,7 +18,6 @@ from failing import fails
 from folders import edited
 from released import CASES, Inputs, saved, theirs
 
-pytestmark = pytest.mark.parity
 SIDES = ("right", "left")
 
 
@@ -32,8 +31,7 @@ def ours_of(network: Any, inputs: Inputs) -> Output:
     with torch.no_grad():
         if isinstance(network, EncoderDecoder):
             start = torch.full((3, 1), network.config.start_id)
-            written = torch.cat([start, inputs.written], dim=1)
-            return network(inputs.ids, written, source_token_mask=inputs.real)
+            return network(inputs.ids, torch.cat([start, inputs.written], dim=1), source_token_mask=inputs.real)
         if isinstance(network, Encoder) and network.config.embedding.segments > 1:
             return network(inputs.ids, token_mask=inputs.real, segment_ids=inputs.segments)
         out: Output = network(inputs.ids, token_mask=inputs.real)
@@ -119,8 +117,7 @@ def test_c16_saved_is_read_by_transformers(name: str, tmp_path: Path) -> None:
     model = atento.load(saved(theirs(name), tmp_path / "theirs"))
     folder = model.save(tmp_path / "ours", layout="huggingface")
     config = hf.AutoConfig.from_pretrained(folder)
-    cls = getattr(hf, config.architectures[0])
-    again, notes = cls.from_pretrained(folder, output_loading_info=True)
+    again, notes = getattr(hf, config.architectures[0]).from_pretrained(folder, output_loading_info=True)
     computed = "embed_positions" if name == "pegasus" else "pooler" if "without" in name else None
     missing = {key for key in notes["missing_keys"] if computed is None or computed not in key}
     # BertModel makes a pooler where there was none, Pegasus its sinusoids
@@ -238,8 +235,7 @@ def test_roberta_without_an_id_of_padding(tmp_path: Path, caplog: pytest.LogCapt
     other, ids = hf.RobertaModel.from_pretrained(folder, add_pooling_layer=False).eval(), torch.tensor([[5, 6, 7, 4]])
     model = atento.load(folder)
     assert "`pad_token_id` is -1, outside the vocabulary of 37: no token has that id; 1 replaces it" in caplog.text
-    back = atento.load(model.save(tmp_path / "back", layout="huggingface"))
-    for network in (model.network, back.network):
+    for network in (model.network, atento.load(model.save(tmp_path / "back", layout="huggingface")).network):
         torch.testing.assert_close(network(ids=ids).hidden, other(ids).last_hidden_state, atol=1e-5, rtol=1e-4)
     beyond = hf.RobertaConfig(**config.to_dict() | {"pad_token_id": 37})
     fails(AssertionError, "Padding_idx must be within num_embeddings", hf.RobertaModel, beyond)
@@ -313,8 +309,7 @@ def test_deberta_learns_as_transformers_does(tmp_path: Path) -> None:
         optimizer = torch.optim.AdamW(one.parameters(), lr=1e-2)
         losses.append([])
         for _ in range(5):
-            logits = one(inputs.ids, **given).logits
-            loss = torch.nn.functional.cross_entropy(logits, labels)
+            loss = torch.nn.functional.cross_entropy(one(inputs.ids, **given).logits, labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

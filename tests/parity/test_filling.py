@@ -103,8 +103,7 @@ def test_g2_a_t5_writes_the_span_of_each_sentinel() -> None:
     candidates = model.fill("o <extra_id_0> está no <extra_id_1>", top=3)
     source = torch.tensor([[*tokenizer.encode_with_mask("o <extra_id_0> está no <extra_id_1>"), tokenizer.eos_id]])
     limit = 2 * (source.shape[1] - 1) + 16  # EOS is not counted
-    by_probability = Beam(width=4, n_best=3, length_penalty=0.0)
-    hypotheses = generate(network, source, by_probability, max_new_tokens=limit)[0]
+    hypotheses = generate(network, source, Beam(width=4, n_best=3, length_penalty=0.0), max_new_tokens=limit)[0]
     expected = [math.exp(hypothesis.log_prob) for hypothesis in hypotheses]
     assert [candidate.probability for candidate in candidates] == pytest.approx(expected, rel=1e-4)
     spans: dict[int, list[int]] = {}
@@ -137,8 +136,7 @@ def test_g2_the_command_answers_line_by_line(bert: Path) -> None:
         assert done.exit_code == 0, done.output
         return done.stdout.splitlines()
 
-    model = atento.load(bert)
-    first, last = model.fill(["o [MASK] .", "no [MASK]"], top=2)
+    first, last = atento.load(bert).fill(["o [MASK] .", "no [MASK]"], top=2)
     assert run() == [first[0].text, "", last[0].text]
     tokens = [part.rsplit(" ", 1)[0] for part in run("--top", "2")[0].split("\t")]
     assert tokens == [candidate.token for candidate in first]

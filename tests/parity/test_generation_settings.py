@@ -16,12 +16,7 @@ from atento.decoding import Greedy, generate
 from failing import fails
 from released_folders import TEXTS, write_released
 
-pytestmark = [
-    pytest.mark.parity,
-    pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
-    pytest.mark.filterwarnings("ignore:.*max_length.*"),
-    pytest.mark.filterwarnings("ignore:the exact search stopped early"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:the exact search stopped early")
 WRITERS = ("gpt2", "llama", "t5", "bart", "marian")
 SOURCE = ("t5", "bart", "marian")
 SHORT, ENDS = {"max_new_tokens": 12}, {"no_repeat_ngram_size": 1, "eos_token_id": "ends"}
@@ -161,8 +156,7 @@ def test_options_replace_the_folders_search_and_keep_its_rules(writer: Writer) -
 
 def test_a_folder_without_settings_has_the_beam_that_the_docs_promise(writer: Writer) -> None:
     (writer.folder / "generation_config.json").unlink(missing_ok=True)
-    model = atento.load(writer.folder)
-    assert model.decoding.beam == (4 if writer.reads_source else 1)
+    assert atento.load(writer.folder).decoding.beam == (4 if writer.reads_source else 1)
 
 
 def test_samples_by_default_where_the_folder_does(writer: Writer) -> None:

@@ -11,8 +11,6 @@ import atento
 from atento.training.journal import read_journal
 from released_folders import _SMALL, _byte_level, randomised
 
-pytestmark = pytest.mark.parity
-
 TEXTS = ["o gato pulou alto", "a menina viu o cão", "ação, coração e avó!", "é", "os gatos não dormem"] * 6
 DATA = {"train": TEXTS, "valid": TEXTS}
 TINY = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1}
@@ -60,8 +58,7 @@ def test_f7_a_decoder_without_bos_learns_each_token_but_the_first(qwen: Path, tm
     valid = [record for record in read_journal(tmp_path / "run" / "metrics.jsonl") if record["event"] == "valid"]
     assert valid[-1]["nll"] == pytest.approx(total / count, rel=1e-5)
     model = atento.load(run.folder)
-    score = model.perplexity(texts)
-    assert score.value == pytest.approx(float(torch.tensor(total / count).exp()), rel=1e-4)
+    assert model.perplexity(texts).value == pytest.approx(float(torch.tensor(total / count).exp()), rel=1e-4)
     tokenizer = transformers.AutoTokenizer.from_pretrained(qwen)
     peer = transformers.AutoModelForCausalLM.from_pretrained(qwen).eval()
     for text in TEXTS[:3]:
@@ -75,12 +72,10 @@ def test_f7_one_that_has_learned_is_read_by_transformers(qwen: Path, tmp_path: P
         recipe(qwen, steps=20, warmup=2, learning_rate=1e-2, validate_every=20), data=DATA, out=tmp_path / "run"
     )
     model = atento.load(run.folder)
-    folder = model.save(tmp_path / "out", layout="huggingface")
-    total, count = their_nll(folder, TEXTS)
+    total, count = their_nll(model.save(tmp_path / "out", layout="huggingface"), TEXTS)
     assert model.perplexity(TEXTS).value == pytest.approx(float(torch.tensor(total / count).exp()), rel=1e-4)
     assert total < 0.8 * their_nll(qwen, TEXTS)[0]
-    given = recipe(qwen) | {"objective": "prefix"}
-    prefix = atento.train(given, data=DATA, out=tmp_path / "prefix", threads=1)
+    prefix = atento.train(recipe(qwen) | {"objective": "prefix"}, data=DATA, out=tmp_path / "prefix", threads=1)
     assert len(atento.load(prefix.folder).generate(["o gato"], max_new_tokens=3)) == 1
 
 

@@ -3,33 +3,31 @@
 import json
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers as hf
 
 import atento
 from atento.base.errors import CapabilityError, TokenizerError, UsageError
 from failing import fails
+from folders import ids_of
 from released_folders import write_released
+from translator_folders import LIMIT, SOME, TRANSLATORS, expected, write_translator
 
-hf = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
-from translator_folders import LIMIT, SOME, TRANSLATORS, expected, write_translator  # noqa: E402
-
-pytestmark = pytest.mark.parity
 OPTIONS: dict[str, Any] = {"greedy": True, "max_new_tokens": LIMIT}
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Any, Any, Path]]:
     """name -> their tokenizer and network of random weights, and the folder of both."""
-    made: dict[str, tuple[Any, Any, Path]] = {}
 
+    @cache
     def make(name: str) -> tuple[Any, Any, Path]:
-        if name not in made:
-            folder = tmp_path_factory.mktemp(name)
-            made[name] = *write_translator(name, folder), folder
-        return made[name]
+        folder = tmp_path_factory.mktemp(name)
+        return *write_translator(name, folder), folder
 
     return make
 
@@ -41,8 +39,7 @@ def test_outputs_are_those_of_transformers(name: str, both: Callable[[str], tupl
     model = atento.load(folder)
     found = model.translate(SOME, source_language=source, target_language=target, **OPTIONS)
     assert [line.strip() for line in found] == expected(name, tokenizer, network, source, target, SOME)
-    stream = "".join(model.stream(SOME[0], source_language=source, target_language=target, **OPTIONS))
-    assert stream == found[0]
+    assert "".join(model.stream(SOME[0], source_language=source, target_language=target, **OPTIONS)) == found[0]
     # whatever was saved with the model says the same
     default = model.translate(SOME, target_language=target.replace("_", "-").upper(), **OPTIONS)
     assert default == model.translate(SOME, source_language=first, target_language=target, **OPTIONS) != found
@@ -62,24 +59,22 @@ def test_a_saved_translator_with_sentencepiece_files_alone(
     model, languages = atento.load(folder), {"target_language": TRANSLATORS[name].target}
     saved = model.save(tmp_path / "saved", layout=layout)
     assert not (saved / "tokenizer.json").exists() or name == "mbart"
-    outputs = model.translate(SOME, **languages, **OPTIONS)
-    assert atento.load(saved).translate(SOME, **languages, **OPTIONS) == outputs
+    assert atento.load(saved).translate(SOME, **languages, **OPTIONS) == model.translate(SOME, **languages, **OPTIONS)
     if layout == "huggingface":
         peer = hf.AutoTokenizer.from_pretrained(saved)
-        assert model.tokenizer is not None
         for text in SOME:
-            assert peer(text)["input_ids"] == model.tokenizer.with_specials(model.tokenizer.encode(text))[0]
+            assert peer(text)["input_ids"] == ids_of(model, text)
         hf.AutoModelForSeq2SeqLM.from_pretrained(saved)
 
 
 def test_wrong_languages_are_refused(both: Callable[[str], tuple[Any, Any, Path]], tmp_path: Path) -> None:
     model = atento.load(both("nllb")[2])
-    with pytest.raises(UsageError, match=r"`target_language`: the model has no language 'por_Latin'.*por_Latn"):
-        model.translate("a", target_language="por_Latin")
+    said = "`target_language`: the model has no language 'por_Latin'.*por_Latn"
+    fails(UsageError, said, model.translate, "a", target_language="por_Latin")
     fails(UsageError, "the model has no language 'en'", model.translate, "a", source_language="en")
     plain = atento.load(write_released("bart", tmp_path / "bart"))
-    with pytest.raises(CapabilityError, match=r"`source_language`: this model is not multilingual: its tok"):
-        plain.translate("a", source_language="eng_Latn")
+    said = "`source_language`: this model is not multilingual: its tok"
+    fails(CapabilityError, said, plain.translate, "a", source_language="eng_Latn")
 
 
 def test_a_source_language_not_in_the_tokenizer(both: Callable[[str], tuple[Any, Any, Path]], tmp_path: Path) -> None:

@@ -15,9 +15,8 @@ from atento.model import Model
 from atento.networks.frozen import FrozenVectors
 from atento.networks.heads import LinearHead
 from atento.tasks.text_embedding import token_rows
+from failing import fails
 from released_folders import write_released
-
-pytestmark = pytest.mark.parity
 
 TEXTS = ["the cat sees it", "the dog", "the apple finds it", "the bread sees", "the girl finds it", "the boy sees it"]
 LABELED = list(zip(TEXTS, ["animal", "animal", "food", "food", "person", "person"]))
@@ -32,13 +31,9 @@ def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def train(base: Path, out: Path, task: str = "classification", **init: Any) -> Path:
-    settings = {
-        "task": task,
-        "data": {"train": {"memory": "train"}},
-        "init": {"model": str(base), "train": "head", "layer_mix": True, **init},
-        "training": TRAINING,
-        "network": {"dropout": 0.0, "attention": {"dropout": 0.0}},
-    }
+    settings: dict[str, Any] = {"task": task, "data": {"train": {"memory": "train"}}, "training": TRAINING}
+    settings["init"] = {"model": str(base), "train": "head", "layer_mix": True, **init}
+    settings["network"] = {"dropout": 0.0, "attention": {"dropout": 0.0}}
     return atento.train(settings, data={"train": TAGGED if task == "tagging" else LABELED}, out=out, threads=1).folder
 
 
@@ -77,10 +72,9 @@ def test_a_classifier_reads_the_softmax_weighted_sum_of_all_layers(base: Path, t
     before, after = atento.load(base).network.state_dict(), model.network.state_dict()
     below = [name for name in after if not name.startswith(("heads.", "pooler.", "mix."))]
     assert below and all(torch.equal(after[name][: len(before[name])], before[name]) for name in below)
-    saved = atento.load(model.save(tmp_path / "saved"))
-    assert saved.classify(TEXTS) == model.classify(TEXTS)
-    with pytest.raises(CapabilityError, match="cannot hold this network's layer_mix"):
-        model.save(tmp_path / "theirs", layout="huggingface")
+    assert atento.load(model.save(tmp_path / "saved")).classify(TEXTS) == model.classify(TEXTS)
+    said = "cannot hold this network's layer_mix"
+    fails(CapabilityError, said, model.save, tmp_path / "theirs", layout="huggingface")
 
 
 def test_features_are_the_states_of_each_layer_and_of_the_mix_per_token_or_pooled(base: Path, tmp_path: Path) -> None:
@@ -98,12 +92,10 @@ def test_features_are_the_states_of_each_layer_and_of_the_mix_per_token_or_poole
     assert model.features(TEXTS[0]).shape == (*states[TEXTS[0]][0].shape,)
     assert model.features(TEXTS[0], pooling="max").shape == states[TEXTS[0]][0].shape[1:]
     plain = atento.load(base)
-    with pytest.raises(CapabilityError, match=r"no mix of layers: train one by a recipe with `init\.layer_mix: true`"):
-        plain.features(TEXTS, layer="mix")
-    with pytest.raises(UsageError, match="`layer` must lie between -2 and 1: got 2"):
-        plain.features(TEXTS, layer=2)
-    with pytest.raises(UsageError, match="unknown pooling 'men'; did you mean 'mean'"):
-        plain.features(TEXTS, pooling="men")
+    said = r"no mix of layers: train one by a recipe with `init\.layer_mix: true`"
+    fails(CapabilityError, said, plain.features, TEXTS, layer="mix")
+    fails(UsageError, "`layer` must lie between -2 and 1: got 2", plain.features, TEXTS, layer=2)
+    fails(UsageError, "unknown pooling 'men'; did you mean 'mean'", plain.features, TEXTS, pooling="men")
 
 
 def test_features_and_training_share_a_cache(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,23 +131,18 @@ def test_features_and_training_share_a_cache(base: Path, tmp_path: Path, monkeyp
 
 
 def test_a_mix_of_layers_is_refused_where_it_cannot_be_learned(base: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"`init\.layer_mix` is learned by steps, and `init\.classifier` is fitted"):
-        train(base, tmp_path / "a", classifier={})
-    t5 = write_released("t5", tmp_path / "t5")
-    with pytest.raises(RecipeError, match=r"`init\.layer_mix` is for models of architecture encoder, decoder: got enc"):
-        train(t5, tmp_path / "b")
+    said = r"`init\.layer_mix` is learned by steps, and `init\.classifier` is fitted"
+    fails(RecipeError, said, train, base, tmp_path / "a", classifier={})
+    said = r"`init\.layer_mix` is for models of architecture encoder, decoder: got enc"
+    fails(RecipeError, said, train, write_released("t5", tmp_path / "t5"), tmp_path / "b")
 
 
 @pytest.mark.parametrize("name", ["t5", "bart"])
 def test_a_translator_may_begin_with_the_lowest_layers_of_a_decoder(name: str, tmp_path: Path) -> None:
     """The encoder whole; no update changes anything, so the logits are those of the model without its last block."""
     base = write_released(name, tmp_path / name)
-    start = {
-        "task": "text-to-text",
-        "data": {"train": {"memory": "train"}},
-        "init": {"model": str(base), "layers": 1},
-        "training": TRAINING | {"steps": 1, "learning_rate": 1e-30},
-    }
+    start: dict[str, Any] = {"task": "text-to-text", "data": {"train": {"memory": "train"}}}
+    start |= {"init": {"model": str(base), "layers": 1}, "training": TRAINING | {"steps": 1, "learning_rate": 1e-30}}
     pairs = [(text, text.upper()) for text in TEXTS]
     run = atento.train(start, data={"train": pairs}, out=tmp_path / "run", threads=1).folder
     peer = hf.AutoModelForSeq2SeqLM.from_pretrained(base).eval()
@@ -171,5 +158,5 @@ def test_a_translator_may_begin_with_the_lowest_layers_of_a_decoder(name: str, t
     assert network.config.n_layers == 2 and network.config.decoder_layers == 1
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
     start["init"] = {"model": str(base), "layers": 3}
-    with pytest.raises(RecipeError, match=r"`init\.layers` must be at most 2, the layers of the decoder: got 3"):
-        atento.train(start, data={"train": pairs}, out=tmp_path / "more", threads=1)
+    said = r"`init\.layers` must be at most 2, the layers of the decoder: got 3"
+    fails(RecipeError, said, atento.train, start, data={"train": pairs}, out=tmp_path / "more", threads=1)

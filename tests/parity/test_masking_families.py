@@ -24,7 +24,6 @@ from atento.text import Tokenizer
 from released_folders import TEXTS, _byte_level, _wordpiece
 from test_tokenizer_families import FAIRSEQ, FAMILIES, unigram
 
-pytestmark = pytest.mark.parity
 MASKED = [*FAIRSEQ, "<mask>"]
 SMALL: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 SMALL |= {"max_position_embeddings": 64}
@@ -99,13 +98,9 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], t
 
 
 def recipe(folder: Path, objective: Any) -> dict[str, Any]:
-    return {
-        "task": "masked-language-modeling",
-        "data": {"train": {"world": "train", "count": 3}, "max_len": 60},
-        "init": str(folder),
-        "objective": objective,
-        "training": {"steps": 2, "batch_tokens": 64, "warmup": 1, "precision": "float32", "log_every": 1},
-    }
+    made = {"task": "masked-language-modeling", "init": str(folder), "objective": objective}
+    made["data"] = {"train": {"world": "train", "count": 3}, "max_len": 60}
+    return made | {"training": {"steps": 2, "batch_tokens": 64, "warmup": 1, "precision": "float32", "log_every": 1}}
 
 
 def trained(folder: Path, objective: Any, place: Path) -> Any:
@@ -138,8 +133,7 @@ def test_e2_words_are_hidden_and_words_replace_them(family: str, change: str, re
             assert labels is not None
             chosen = labels >= 0
             assert set(labels[chosen].tolist()) <= words | unknown, objective
-            other = chosen & (ids != labels) & (ids != peer.mask_token_id)
-            replacing |= set(ids[other].tolist())
+            replacing |= set(ids[chosen & (ids != labels) & (ids != peer.mask_token_id)].tolist())
             hidden += int(chosen.sum())
             read += int(batch.real("ids").sum())
         assert 0.08 < hidden / read < 0.25, (objective, hidden, read)

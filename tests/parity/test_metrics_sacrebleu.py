@@ -8,8 +8,6 @@ from sacrebleu.significance import PairedTest as TheirTest
 
 from atento.metrics import bleu, chrf, paired_test, ter
 
-pytestmark = pytest.mark.parity
-
 WORDS = [
     *("o", "a", "gato", "gatos", "não", "está", "coração", "R$ 1.234,56", "tapete,", "(hoje)", "“sim”", ".", "é"),
     "é",

@@ -10,8 +10,6 @@ from atento.metrics.tag_schemes import SCHEMES
 seqeval = pytest.importorskip("seqeval.metrics")
 from seqeval import scheme as schemes  # noqa: E402
 
-pytestmark = pytest.mark.parity
-
 PREFIXES = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}
 THEIRS = {"IOB1": schemes.IOB1, "IOB2": schemes.IOB2, "BIOES": schemes.IOBES, "BILOU": schemes.BILOU}
 
@@ -21,8 +19,7 @@ def sequences(scheme: str, seed: int) -> tuple[list[list[str]], list[list[str]]]
     draw = random.Random(seed)
     tags = ["O", "O", *(f"{prefix}-{kind}" for prefix in PREFIXES[scheme] for kind in ("PER", "LOC", "A-B"))]
     right = [[draw.choice(tags) for _ in range(draw.randint(0, 9))] for _ in range(300)]
-    predicted = [[draw.choice(tags) if draw.random() < 0.2 else tag for tag in sentence] for sentence in right]
-    return predicted, right
+    return [[draw.choice(tags) if draw.random() < 0.2 else tag for tag in sentence] for sentence in right], right
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
+import torch
+from scipy import stats
+from sklearn import metrics as sklearn
+from sklearn.calibration import calibration_curve
 
 from atento.metrics import (
     METRICS,
@@ -24,10 +29,6 @@ from atento.metrics import (
     subset_accuracy,
     tag_accuracy,
 )
-
-sklearn = pytest.importorskip("sklearn.metrics")
-stats = pytest.importorskip("scipy.stats")
-pytestmark = pytest.mark.parity
 
 GENERATOR = np.random.default_rng(3)
 
@@ -52,8 +53,7 @@ CLASSES = {
 def test_classes_equal_scikit_learn(name: str) -> None:
     predicted, right = CLASSES[name]
     assert accuracy(predicted, right).value == pytest.approx(sklearn.accuracy_score(right, predicted), abs=1e-12)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn's, of one label alone
+    with warnings.catch_warnings(action="ignore"):  # scikit-learn's, of one label alone
         expected = sklearn.matthews_corrcoef(right, predicted)
     assert matthews(predicted, right).value == pytest.approx(expected, abs=1e-12)
     for average in ("macro", "micro", "weighted"):
@@ -143,8 +143,6 @@ def test_calibration_error_by_scikit_learns_bins() -> None:
     confidence = GENERATOR.random(500) * 0.98 + 0.01
     right = GENERATOR.random(500) < confidence**2
     predicted = [("yes", float(share)) for share in confidence]
-    from sklearn.calibration import calibration_curve
-
     rates, means = calibration_curve(right, confidence, n_bins=10)
     sizes = np.histogram(confidence, bins=10, range=(0, 1))[0]
     score = calibration_error(predicted, ["yes" if hit else "no" for hit in right])
@@ -154,7 +152,6 @@ def test_calibration_error_by_scikit_learns_bins() -> None:
 
 def _forms() -> dict[str, tuple[Any, Any]]:
     """Labels as users of scikit-learn pass them, of 60 examples."""
-    pandas, torch = pytest.importorskip("pandas"), pytest.importorskip("torch")
     ours, theirs = GENERATOR.integers(0, 4, 60), GENERATOR.integers(0, 4, 60)
     shuffled = GENERATOR.permutation(60) + 100  # an index without 0, as train_test_split leaves
     return {

@@ -64,8 +64,7 @@ def logits(network: Any, name: str) -> Tensor:
 def compared(ours: Tensor, name: str) -> Tensor:
     """Ours at real tokens, as `logits` gives theirs."""
     inputs = Inputs.padded("right", 0)
-    every = AUTO[name][1] == "SEQ_2_SEQ_LM" or name.endswith("classification")
-    return ours if every else ours[inputs.real]
+    return ours if AUTO[name][1] == "SEQ_2_SEQ_LM" or name.endswith("classification") else ours[inputs.real]
 
 
 def wrapped(network: Any, settings: peft.LoraConfig) -> Any:
@@ -109,8 +108,7 @@ def test_our_folder_loads_there_and_here_the_same(name: str, targets: tuple[str,
     folder = save_adapter(tmp_path / "run", tmp_path / "adapter", base=base)
     adapted = peft.PeftModel.from_pretrained(AUTO[name][0].from_pretrained(base), folder).eval()
     torch.testing.assert_close(logits(adapted, name), expected, rtol=1e-4, atol=1e-4)
-    again = compared(logits(load(folder).network, name), name)
-    torch.testing.assert_close(again, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(compared(logits(load(folder).network, name), name), expected, rtol=1e-4, atol=1e-4)
     joined = compared(logits(load(tmp_path / "run").network, name), name)
     torch.testing.assert_close(joined, expected, rtol=1e-4, atol=1e-4)
 

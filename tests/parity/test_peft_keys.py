@@ -21,7 +21,7 @@ from locked import none_left
 from released import saved, theirs
 from test_peft import AUTO, MODULES, compared, logits
 
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 _GPT = {"target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True}
 _BERT = {"target_modules": ["query", "output.dense"]}
@@ -72,33 +72,16 @@ for _name, (_first, _second, *_rest) in MODULES.items():
     _scale = {"r": 3, "lora_alpha": 5, "rank_pattern": {_first: 2}, "alpha_pattern": {_second: 9}, "lora_dropout": 0.1}
     _scale |= {"use_rslora": _name == "llama", "fan_in_fan_out": _name.startswith("gpt2")}
     COMPUTED[f"modules of {_name}"] = (_name, _scale | {"target_modules": [_first, _second, *_rest]})
-WITHOUT_EFFECT: dict[str, Any] = {  # another value in the file of a saved adapter changes nothing
-    "auto_mapping": {"base_model_class": "X", "parent_library": "y"},
-    "peft_version": "0.1.0",
-    "inference_mode": False,
-    "lora_dropout": 0.5,
-    "fan_in_fan_out": True,
-    "megatron_core": "elsewhere",
-    "revision": "main",
-    "merge_weights": True,
-    "corda_config": {"corda_method": "kpm"},
-    "eva_config": {"rho": 2.0},
-    "lora_ga_config": {"direction": "random"},
-    "loftq_config": {"loftq_bits": 4},
-    "qalora_group_size": 8,
-}
-REFUSED: dict[str, Any] = {
-    "peft_type": "IA3",
-    "use_qalora": True,
-    "alora_invocation_tokens": [5, 6],
-    "use_bdlora": {"nblocks": 2},
-    "arrow_config": {"top_k": 3},
-    "kasa_config": {"beta": 1e-4},
-    "target_parameters": ["mlp.weight"],
-    "layer_replication": [[0, 2]],
-    "megatron_config": {"hidden_size": 16},
-    "enable_lora": [True, False, True],
-}
+# another value in the file of a saved adapter changes nothing
+WITHOUT_EFFECT: dict[str, Any] = {"auto_mapping": {"base_model_class": "X", "parent_library": "y"}, "revision": "main"}
+WITHOUT_EFFECT |= {"peft_version": "0.1.0", "inference_mode": False, "lora_dropout": 0.5, "fan_in_fan_out": True}
+WITHOUT_EFFECT |= {"megatron_core": "elsewhere", "merge_weights": True, "corda_config": {"corda_method": "kpm"}}
+WITHOUT_EFFECT |= {"eva_config": {"rho": 2.0}, "lora_ga_config": {"direction": "random"}}
+WITHOUT_EFFECT |= {"loftq_config": {"loftq_bits": 4}, "qalora_group_size": 8}
+REFUSED: dict[str, Any] = {"peft_type": "IA3", "use_qalora": True, "alora_invocation_tokens": [5, 6]}
+REFUSED |= {"use_bdlora": {"nblocks": 2}, "arrow_config": {"top_k": 3}, "kasa_config": {"beta": 1e-4}}
+REFUSED |= {"target_parameters": ["mlp.weight"], "layer_replication": [[0, 2]], "enable_lora": [True, False, True]}
+REFUSED |= {"megatron_config": {"hidden_size": 16}}
 IN_TEST_PEFT = {"bias", "task_type", "base_model_name_or_path", "r", "lora_alpha", "revision"}
 
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,6 @@ import transformers
 import atento
 from released_folders import TEXTS, write_released
 
-pytestmark = pytest.mark.parity
 LINES = TEXTS[:5]
 
 
@@ -39,21 +39,24 @@ def test_a_continuation_with_its_space_has_the_tokens_that_it_has_behind_its_pro
         assert written[: len(ids)] == ids
 
 
+def same(folder: Path, nats: float, tokens: int, *texts: list[str]) -> Any:
+    """Assert that the perplexity of the model is that of so many nats and tokens."""
+    score = atento.load(folder, precision="float64").perplexity(*texts)
+    assert score.value == pytest.approx(math.exp(nats / tokens), rel=1e-6) and score.parts["tokens"] == tokens
+    return score
+
+
 @torch.no_grad()
-def test_a_language_model_has_the_loss_of_transformers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_a_language_model_has_the_loss_of_transformers(name: str, tmp_path: Path) -> None:
     """GPT-2 has no token before the text, Llama has BOS; neither scores EOS."""
-    for name in ("gpt2", "llama"):
-        folder = write_released(name, tmp_path / name)
-        peer = transformers.AutoModelForCausalLM.from_pretrained(folder).double()
-        tokenizer = atento.Tokenizer.load(folder)
-        nats, tokens = 0.0, 0
-        for text in LINES:
-            ids = torch.tensor([[*([1] if name == "llama" else []), *tokenizer.encode(text)]])
-            nats += float(peer(ids, labels=ids).loss) * (ids.shape[1] - 1)
-            tokens += ids.shape[1] - 1
-        score = atento.load(folder, precision="float64").perplexity(LINES)
-        assert score.value == pytest.approx(math.exp(nats / tokens), rel=1e-6), name
-        assert score.parts["tokens"] == tokens and score.settings.endswith("eos:none")
+    folder = write_released(name, tmp_path / name)
+    peer, tokenizer = transformers.AutoModelForCausalLM.from_pretrained(folder).double(), atento.Tokenizer.load(folder)
+    nats, tokens = 0.0, 0
+    for text in LINES:
+        ids = torch.tensor([[*([1] if name == "llama" else []), *tokenizer.encode(text)]])
+        nats, tokens = nats + float(peer(ids, labels=ids).loss) * (ids.shape[1] - 1), tokens + ids.shape[1] - 1
+    assert same(folder, nats, tokens, LINES).settings.endswith("eos:none")
 
 
 @torch.no_grad()
@@ -70,8 +73,7 @@ def test_a_masked_model_has_the_probabilities_of_transformers(tmp_path: Path) ->
         log_probs = torch.log_softmax(peer(ids).logits[torch.arange(len(row) - 2), places], dim=-1)
         nats -= float(log_probs.gather(1, torch.tensor(row[1:-1])[:, None]).sum())
         tokens += len(row) - 2
-    score = atento.load(folder, precision="float64").perplexity(LINES)
-    assert score.value == pytest.approx(math.exp(nats / tokens), rel=1e-6) and score.parts["tokens"] == tokens
+    same(folder, nats, tokens, LINES)
 
 
 @torch.no_grad()
@@ -85,5 +87,4 @@ def test_an_encoder_decoder_has_the_loss_of_transformers(tmp_path: Path) -> None
         labels = torch.tensor([[*tokenizer.encode(target), 1]])
         nats += float(peer(ids, labels=labels).loss) * labels.shape[1]
         tokens += labels.shape[1]
-    score = atento.load(folder, precision="float64").perplexity(LINES[:-1], LINES[1:])
-    assert score.value == pytest.approx(math.exp(nats / tokens), rel=1e-6) and score.parts["tokens"] == tokens
+    same(folder, nats, tokens, LINES[:-1], LINES[1:])

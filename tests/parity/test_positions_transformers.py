@@ -8,16 +8,9 @@ import transformers
 from torch import Tensor, nn
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
-from transformers.models.gpt_neox.modeling_gpt_neox import (
-    GPTNeoXRotaryEmbedding,
-)
-from transformers.models.gpt_neox.modeling_gpt_neox import (
-    apply_rotary_pos_emb as gptneox_rotary,
-)
-from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb as gptj_rotary
-from transformers.models.gptj.modeling_gptj import create_sinusoidal_positions
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as llama_rotary
+from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
+from transformers.models.gptj import modeling_gptj as gptj
+from transformers.models.llama import modeling_llama as llama
 from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
 from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import Wav2Vec2BertSelfAttention
@@ -29,7 +22,6 @@ from atento.attention.relative import ALiBi, Shaw, T5Bias, alibi_slopes, t5_buck
 from atento.attention.relative_disentangled import log_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 
-pytestmark = pytest.mark.parity
 B, H, L, K = 2, 4, 7, 8
 IDS = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [40, 41, 0, 1, 2, 300, 7]])
 
@@ -56,7 +48,7 @@ def test_rotary_halves_as_llama_has_them(base: float) -> None:
     rope = {"rope_type": "default", "rope_theta": base}
     config = transformers.LlamaConfig(hidden_size=H * K, num_attention_heads=H, rope_parameters=rope)
     q, k = random(B, H, L, K), random(B, H, L, K, seed=1)
-    expected = llama_rotary(q, k, *LlamaRotaryEmbedding(config)(q, IDS))
+    expected = llama.apply_rotary_pos_emb(q, k, *llama.LlamaRotaryEmbedding(config)(q, IDS))
     part = Rotary(K, base)
     for one, other in zip((q, k), expected):
         torch.testing.assert_close(part(one, position_ids=IDS), other, rtol=0, atol=5e-5)  # their angles are float32
@@ -65,10 +57,9 @@ def test_rotary_halves_as_llama_has_them(base: float) -> None:
 
 def test_rotary_neighbours_as_gpt_j_has_them() -> None:
     q = random(B, H, L, K)
-    sin, cos = create_sinusoidal_positions(301, K)[IDS].chunk(2, dim=-1)  # (B,L,K/2)
-    expected = gptj_rotary(q.transpose(1, 2), sin, cos).transpose(1, 2)
-    found = Rotary(K, interleaved=True)(q, position_ids=IDS)
-    torch.testing.assert_close(found, expected, rtol=0, atol=5e-5)
+    sin, cos = gptj.create_sinusoidal_positions(301, K)[IDS].chunk(2, dim=-1)  # (B,L,K/2)
+    expected = gptj.apply_rotary_pos_emb(q.transpose(1, 2), sin, cos).transpose(1, 2)
+    torch.testing.assert_close(Rotary(K, interleaved=True)(q, position_ids=IDS), expected, rtol=0, atol=5e-5)
 
 
 @pytest.mark.parametrize("fraction", [0.25, 0.5])
@@ -76,10 +67,10 @@ def test_rotary_part_of_a_head_as_gpt_neox_has_it(fraction: float) -> None:
     rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": fraction}
     config = transformers.GPTNeoXConfig(hidden_size=H * K, num_attention_heads=H, rope_parameters=rope)
     q, k = random(B, H, L, K), random(B, H, L, K, seed=1)
-    cos, sin = GPTNeoXRotaryEmbedding(config)(q, IDS)
+    cos, sin = gpt_neox.GPTNeoXRotaryEmbedding(config)(q, IDS)
     assert cos.shape[-1] == K * fraction
     part = Rotary(K, fraction=fraction)
-    for one, other in zip((q, k), gptneox_rotary(q, k, cos, sin)):  # type: ignore[no-untyped-call]
+    for one, other in zip((q, k), gpt_neox.apply_rotary_pos_emb(q, k, cos, sin)):  # type: ignore[no-untyped-call]
         torch.testing.assert_close(part(one, position_ids=IDS), other, rtol=0, atol=5e-5)
 
 
@@ -130,8 +121,7 @@ def test_alibi_attention_as_bloom_has_it(n_heads: int) -> None:
     mask = causal() & padding(real)
     expected = attention_weights(q, k, mask=mask, bias=theirs.expand(B, n_heads, L, L))
     relative = RelativeTerms((ALiBi(n_heads),), QueryKeyPositions.arange(L, L))
-    found = attention_weights(q, k, mask=mask, relative=relative)
-    torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
+    torch.testing.assert_close(attention_weights(q, k, mask=mask, relative=relative), expected, rtol=0, atol=2e-6)
 
 
 @torch.no_grad()

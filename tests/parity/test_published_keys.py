@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.released_keys import FILES, MODULES
@@ -14,17 +15,17 @@ from atento.released import FAMILIES
 from atento.released.read_layout import ReadKeys, class_defaults
 from published_keys import CONFIG, GENERATION, PUBLISHED
 
-pytestmark = pytest.mark.parity
 DECODER = frozenset({"decoder.block.0", "encoder.embed_tokens.weight"})  # by which T5 is told from its encoder
-_SAMPLED = {"sample": True, "beam": 1}
+_SAMPLED, _COUNTED = {"sample": True, "beam": 1}, {"count_prompt": True}
+_LENGTHS = {"max_new_tokens": 141, "min_new_tokens": 55}
 DECODING: dict[str, dict[str, Any]] = {  # what their generation settings make the default
     "Llama-3.1-8B-Instruct": {**_SAMPLED, "temperature": 0.6, "top_p": 0.9, "top_k": 50},
     "Llama-2-7b-chat": {**_SAMPLED, "temperature": 0.6, "top_p": 0.9, "top_k": 50},
-    "Qwen2.5-7B-Instruct": {**_SAMPLED, "repetition_penalty": 1.05, "temperature": 0.7, "top_k": 20, "top_p": 0.8}
-    | {"count_prompt": True},
+    "Qwen2.5-7B-Instruct": _SAMPLED
+    | {"repetition_penalty": 1.05, "temperature": 0.7, "top_k": 20, "top_p": 0.8}
+    | _COUNTED,
     "m2m100_418M": {"beam": 5, "max_new_tokens": 199},
-    "bart-large-cnn": {"beam": 4, "length_penalty": 2.0, "no_repeat_ngrams": 3}
-    | {"max_new_tokens": 141, "min_new_tokens": 55},
+    "bart-large-cnn": {"beam": 4, "length_penalty": 2.0, "no_repeat_ngrams": 3} | _LENGTHS,
     "opus-mt-en-de": {"beam": 6, "until": "likely", "max_new_tokens": 511},
     "pegasus-xsum": {"beam": 8, "length_penalty": 0.6, "max_new_tokens": 63},
 }
@@ -74,7 +75,6 @@ def test_k2_the_settings_of_published_files_hold(name: str, tmp_path: Path) -> N
 
 def test_k2_an_older_file_forces_the_first_token_by_another_name(tmp_path: Path) -> None:
     """`force_bos_token_to_be_generated`, as `GenerationConfig.from_model_config` reads it."""
-    transformers = pytest.importorskip("transformers")
     older = {key: value for key, value in PUBLISHED["bart-large-cnn"][CONFIG].items() if key != "forced_bos_token_id"}
     theirs = transformers.GenerationConfig.from_model_config(dict(older))
     writing = read_generation(tmp_path, older, network(older)[0]).network.writing
@@ -103,7 +103,6 @@ SIZES = re.compile(r"\w+_size|(d|n|num|encoder|decoder)_\w+|(\w+_)?(dim|heads|em
 @pytest.mark.parametrize("name", READ)
 def test_k2_a_key_that_says_its_default_may_be_left_out_or_stand_there(name: str) -> None:
     """Where transformers makes the same configuration without a key, so is ours; and of the file that it saves."""
-    transformers = pytest.importorskip("transformers")
 
     def theirs(data: dict[str, Any]) -> dict[str, Any]:
         keys = {key: value for key, value in data.items() if key != "model_type"}

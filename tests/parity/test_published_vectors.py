@@ -16,17 +16,9 @@ import atento
 from atento.base.errors import MissingPartError, ModelError
 from atento.config.sections.recurrent import ELMoConfig
 from atento.released.elmo_hdf5 import load_published, published_config
+from atento.text import word_vectors
 from atento.text.characters import character_batch
-from atento.text.word_vectors import (
-    Vectors,
-    read_binary_vectors,
-    read_text_vectors,
-    write_binary_vectors,
-    write_text_vectors,
-)
 from failing import fails
-
-pytestmark = pytest.mark.parity
 
 Array = NDArray[np.float64]
 FILTERS = [[1, 2], [2, 3], [4, 4]]
@@ -149,8 +141,7 @@ def test_c14_the_published_layout_gives_the_published_equations(
     changes: dict[str, Any], dtype: str, tolerance: float, tmp_path: Path
 ) -> None:
     tree, arrays = options(**changes), weights()
-    files = saved(tmp_path, tree, arrays, dtype)
-    network = load_published(*files, dtype=getattr(torch, dtype))
+    network = load_published(*saved(tmp_path, tree, arrays, dtype), dtype=getattr(torch, dtype))
     assert not network.training and "vocabulary" not in network.heads
     ids, real = character_batch(SENTENCES)
     with torch.no_grad():
@@ -179,8 +170,7 @@ def test_c14_the_published_options_are_the_default(tmp_path: Path) -> None:
 
 def test_c14_an_output_matrix_may_be_added_for_training_on(tmp_path: Path) -> None:
     network = load_published(*saved(tmp_path, options(), weights(), "float32"), vocab_size=11)
-    ids = torch.from_numpy(character_batch(SENTENCES[:1])[0])
-    loss = network.loss(ids, torch.tensor([[0, 4, 5, 6, 1]]))
+    loss = network.loss(torch.from_numpy(character_batch(SENTENCES[:1])[0]), torch.tensor([[0, 4, 5, 6, 1]]))
     assert loss.targets == 8 and torch.isfinite(loss.total)
 
 
@@ -283,16 +273,16 @@ def test_without_h5py_the_message_says_what_to_install(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_c15_gensim_reads_what_we_write_and_we_what_it_writes(binary: bool, tmp_path: Path) -> None:
-    chance = np.random.default_rng(7)
-    matrix = chance.normal(size=(40, 8)).astype(np.float32)
+    matrix = np.random.default_rng(7).normal(size=(40, 8)).astype(np.float32)
     matrix[0] = np.frombuffer(b"\n " * 16, dtype="<f4")  # bytes that look like the ends of words and rows
-    vectors = Vectors([f"palavra-{number}-ç" for number in range(40)], matrix)
+    vectors = word_vectors.Vectors([f"palavra-{number}-ç" for number in range(40)], matrix)
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    (write_binary_vectors if binary else write_text_vectors)(ours, vectors)
+    kind = "binary" if binary else "text"
+    getattr(word_vectors, f"write_{kind}_vectors")(ours, vectors)
     read = models.KeyedVectors.load_word2vec_format(str(ours), binary=binary)
     assert read.index_to_key == vectors.words and np.array_equal(read.vectors, vectors.matrix)
     read.save_word2vec_format(str(theirs), binary=binary)
-    again = (read_binary_vectors if binary else read_text_vectors)(theirs)
+    again = getattr(word_vectors, f"read_{kind}_vectors")(theirs)
     assert again.words == vectors.words and np.array_equal(again.matrix, vectors.matrix)
     for word in vectors.words[:5]:
         expected = read.most_similar(word, topn=6)

@@ -19,7 +19,6 @@ from released_folders import TEXTS, write_released
 library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra dev)")
 from sentence_transformers.cross_encoder import losses as their_losses  # noqa: E402
 
-pytestmark = pytest.mark.parity
 GRADES = {TEXTS[0]: [2, 0, 1, 0], TEXTS[1]: [0, 1], TEXTS[2]: [0, 3, 3, 1, 2]}
 RECORDS = [(query, TEXTS[3 + n], grade) for query, grades in GRADES.items() for n, grade in enumerate(grades)]
 BINARY = [(query, document, min(grade, 1)) for query, document, grade in RECORDS]

@@ -30,12 +30,9 @@ def test_g5_every_loss_and_number_of_a_plain_loop(cls: str, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     records = scored(160)
     Path("train.tsv").write_text("".join(f"{a}\t{b}\t{number}\n" for a, b, number in records), encoding="utf-8")
-    more: dict[str, Any] = {
-        "max_position_embeddings": 48,
-        "num_labels": 1,
-        "type_vocab_size": 2 if cls == "Bert" else 1,
-    }
-    init = write_bert(tmp_path / "init", "SequenceClassification", WORDS, cls=cls, **more)
+    kinds = 2 if cls == "Bert" else 1
+    more: dict[str, Any] = {"max_position_embeddings": 48, "num_labels": 1, "type_vocab_size": kinds, "cls": cls}
+    init = write_bert(tmp_path / "init", "SequenceClassification", WORDS, **more)
     network = getattr(transformers, f"{cls}ForSequenceClassification").from_pretrained(init)
     tokenizer = transformers.BertTokenizerFast.from_pretrained(init)
     columns = {"file": "train.tsv", "text": 0, "pair": 1, "score": 2}

@@ -54,8 +54,7 @@ def our_network(folder: Path, generator: torch.nn.Module, discriminator: torch.n
 
 
 def masked_batch() -> Batch:
-    g = torch.Generator().manual_seed(2)
-    original = torch.randint(5, V, (3, 9), generator=g)
+    original = torch.randint(5, V, (3, 9), generator=torch.Generator().manual_seed(2))
     labels, ids = torch.full_like(original, -1), original.clone()
     labels[:, [2, 5, 6]] = original[:, [2, 5, 6]]
     ids[labels >= 0] = MASK
@@ -78,8 +77,7 @@ def test_losses_and_gradients_are_those_of_transformers(tmp_path: Path) -> None:
     theirs_generator = F.cross_entropy(logits[chosen], labels[chosen], reduction="sum")
     wrong = (state.ids != original).long()
     assert 0 < int(wrong[chosen].sum()) <= int(chosen.sum())
-    mean = discriminator(state.ids, attention_mask=real.long(), labels=wrong).loss
-    theirs_detector = mean * int(real.sum())
+    theirs_detector = discriminator(state.ids, attention_mask=real.long(), labels=wrong).loss * int(real.sum())
     torch.testing.assert_close(sums["generator"][0].float(), theirs_generator, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(sums["replaced-token"][0], theirs_detector, rtol=1e-4, atol=1e-4)
     ours = sums["generator"][0] + 50 * sums["replaced-token"][0]
@@ -116,10 +114,8 @@ def test_samples_follow_the_generators_distribution_and_its_randomness() -> None
 def test_a_generator_shares_the_embedding_and_scales_its_layers() -> None:
     heads = (HeadConfig("generator", size=0.25), HeadConfig("replaced-token", hidden=True))
     config = NetworkConfig("encoder", vocab_size=V, d_model=32, d_ff=64, n_heads=8, n_layers=2, heads=heads)
-    network = build_network(config)
-    shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
-    tables = [name for name, shape in shapes.items() if V in shape and len(shape) == 2]
-    assert tables == ["embedding.weight"]
+    shapes = {name: tuple(value.shape) for name, value in build_network(config).state_dict().items()}
+    assert [name for name, shape in shapes.items() if V in shape and len(shape) == 2] == ["embedding.weight"]
     assert shapes["heads.generator.projection.weight"] == (8, 32)
     assert shapes["heads.generator.stack.blocks.0.feed_forward.inner.weight"] == (16, 8)
     with pytest.raises(atento.AtentoError, match="a generator head belongs to an encoder"):

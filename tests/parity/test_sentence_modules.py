@@ -24,7 +24,6 @@ from released_folders import TEXTS, write_released
 library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra dev)")
 from sentence_transformers.sentence_transformer import losses, modules  # noqa: E402
 
-pytestmark = pytest.mark.parity
 ROUNDING = 2e-5  # of float32 through some layers, which other processors round otherwise
 SOME = [*TEXTS[:9], "a", "ação e avó"]
 
@@ -82,15 +81,6 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     model = library.SentenceTransformer(modules=parts, device="cpu")
     model.save(str(path / "sentences"))
     return model, path / "sentences"
-
-
-def test_their_folder_gives_their_vectors(theirs: tuple[Any, Path]) -> None:
-    peer, folder = theirs
-    model = atento.load(folder)
-    found = model.embed(SOME)
-    assert found.shape == (len(SOME), 7)
-    same(found, vectors(peer, SOME), 2e-6)
-    assert model.similarity(SOME[0], SOME[1]) == pytest.approx(float(found[0] @ found[1]), abs=1e-5)
 
 
 def test_a_long_text_is_cut_as_there(theirs: tuple[Any, Path]) -> None:
@@ -215,11 +205,17 @@ def test_k2_every_setting_gives_their_vectors(case: str, small: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("layout", ["huggingface", "atento"])
-def test_a_saved_model_gives_the_same_vectors(layout: str, theirs: tuple[Any, Path], tmp_path: Path) -> None:
+def test_their_folder_and_what_is_saved_of_it_give_their_vectors(
+    layout: str, theirs: tuple[Any, Path], tmp_path: Path
+) -> None:
     peer, folder = theirs
     model = atento.load(folder)
+    found = model.embed(SOME)
+    assert found.shape == (len(SOME), 7)
+    same(found, vectors(peer, SOME), 2e-6)
+    assert model.similarity(SOME[0], SOME[1]) == pytest.approx(float(found[0] @ found[1]), abs=1e-5)
     saved = model.save(tmp_path / "saved", layout=layout)
-    np.testing.assert_array_equal(atento.load(saved).embed(SOME), model.embed(SOME))
+    np.testing.assert_array_equal(atento.load(saved).embed(SOME), found)
     if layout == "huggingface":
         names = [row["path"] for row in json.loads((saved / "modules.json").read_text())]
         assert names == ["", "1_Pooling", "2_Dense", "3_Dense", "4_Normalize"]

@@ -15,8 +15,6 @@ from atento.runs.train import train
 from atento.tasks.tagging import word_tags
 from fine_tuning import STILL, planned, same_losses, their_loop, training, write_bert
 
-pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
-
 LABELS = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 FRAMES = ["{PER} mora em {LOC} .", "Ontem , {PER} viu {LOC} .", "Em {LOC} não há ninguém .", "Isto é tudo"]
@@ -93,13 +91,8 @@ def test_g4_every_loss_and_the_tags_are_those_of_a_plain_loop(tmp_path: Path, mo
     rows = ["\t".join([" ".join(words), " ".join(tags)]) for words, tags in sentences()]
     Path("train.tsv").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
     source = {"file": "train.tsv", "tokens": 0, "tags": 1}
-    recipe = {
-        "task": "tagging",
-        "init": str(init),
-        "data": {"train": source, "valid": source},
-        "network": STILL,
-        "training": training(30, 3e-3, batch_tokens=40),
-    }
+    recipe: dict[str, Any] = {"task": "tagging", "init": str(init), "data": {"train": source, "valid": source}}
+    recipe |= {"network": STILL, "training": training(30, 3e-3, batch_tokens=40)}
     run = train(recipe, out="run", threads=1)
     model = atento.load(run.folder)
     assert model.tokenizer is not None and [head.kind for head in model.network.config.heads] == ["tagging"]
@@ -113,8 +106,7 @@ def test_g4_every_loss_and_the_tags_are_those_of_a_plain_loop(tmp_path: Path, mo
 
     network.eval()
     words = [words for words, _ in sentences()[:20]]
-    rows_of_probabilities = word_tags(model, words)
-    for sentence, probabilities in zip(words, rows_of_probabilities):
+    for sentence, probabilities in zip(words, word_tags(model, words)):
         encoded = tokenizer(sentence, is_split_into_words=True, return_tensors="pt")
         with torch.no_grad():
             softmax = network(**encoded).logits[0].softmax(dim=-1)

@@ -15,7 +15,6 @@ from test_tokenizer_families import FAMILIES
 from translator_folders import write_translator
 
 hf = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
-pytestmark = pytest.mark.parity
 PAIRS = [(pair.source, pair.target) for pair in write("train", 6)]
 NAMES = ("bart", "bart, forced", "t5", "marian", "pegasus", "m2m_100", "mbart50")
 
@@ -51,14 +50,9 @@ def recipe_of(folder: Path, place: Path, **init: Any) -> Path:
     (place / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS), encoding="utf-8")
     file = {"file": str(place / "pairs.tsv"), "source": 0, "target": 1}
     training = {"steps": 1, "learning_rate": 1e-12, "precision": "float32", "warmup": 0, "baseline": False}
-    content = {
-        "task": "text-to-text",
-        "data": {"train": file, "valid": file},
-        "init": {"model": str(folder), **init},
-        "training": training | {"validate_every": 1, "checkpoint_every": 1},
-        "decoding": {"beam": 1, "max_new_tokens": 7},
-        "metrics": ["exact-match"],
-    }
+    content = {"task": "text-to-text", "data": {"train": file, "valid": file}, "init": {"model": str(folder), **init}}
+    content |= {"training": training | {"validate_every": 1, "checkpoint_every": 1}, "metrics": ["exact-match"]}
+    content |= {"decoding": {"beam": 1, "max_new_tokens": 7}}
     (place / "r.yaml").write_text(json.dumps(content, indent=1), encoding="utf-8")
     return place / "r.yaml"
 

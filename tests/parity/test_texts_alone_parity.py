@@ -39,15 +39,10 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def batch_and_network(folder: Path, objective: dict[str, Any]) -> tuple[Batch, Any]:
     """The one batch of a recipe on the texts, and its network with the weights of the folder and without dropout."""
-    recipe = {
-        "task": "embedding",
-        "objective": objective,
-        "init": str(folder),
-        "embedding": atento.load(folder).config["embedding"] | {"max_len": 40},
-        "network": RATES,  # SimCSE asks for some
-        "data": {"train": {"memory": "train"}},
-        "training": {"batch_tokens": len(TEXTS)},
-    }
+    recipe: dict[str, Any] = {"task": "embedding", "objective": objective, "init": str(folder)}
+    recipe |= {"embedding": atento.load(folder).config["embedding"] | {"max_len": 40}}
+    recipe |= {"network": RATES}  # SimCSE asks for some
+    recipe |= {"data": {"train": {"memory": "train"}}, "training": {"batch_tokens": len(TEXTS)}}
     batches, config, _ = batches_of(recipe, TEXTS)
     (part,) = batches.parts(0)
     network = build_network(changed(config, STILL))

@@ -23,11 +23,6 @@ from atento.text.lengths import pad_batch, truncate
 from atento.text.released.sentencepiece_ids import M2M_LANGUAGES
 from atento_world import write
 
-pytestmark = [
-    pytest.mark.parity,
-    pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),  # it plays no part in cutting
-]
-
 # Vocabularies are small and trained here. Strings that spell special tokens are compared apart: there we differ.
 SPECIAL = ["[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]", "<s>", "</s>", "<pad>", "<unk>", "<mask>", "<|endoftext|>"]
 APART = [*SPECIAL, "<extra_id_0>", "<extra_id_99>", ">>por<<"]
@@ -78,8 +73,7 @@ def drawn(seed: int, count: int) -> Iterator[str]:
 @cache
 def strings() -> list[str]:
     """2,000 strings, none of which spells a special token."""
-    out = [text for text in drawn(7, 2200) if not any(special in text for special in APART)]
-    return out[:1400] + sentences()[:600]
+    return [text for text in drawn(7, 2200) if not any(special in text for special in APART)][:1400] + sentences()[:600]
 
 
 @cache
@@ -122,8 +116,7 @@ def bpe_files(front: list[str], suffix: str = "") -> Files:
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     letters = {"initial_alphabet": [] if suffix else sorted(pre_tokenizers.ByteLevel.alphabet()), "limit_alphabet": 300}
     options: dict[str, Any] = letters | {"end_of_word_suffix": suffix, "show_progress": False}
-    trainer = trainers.BpeTrainer(vocab_size=1200, special_tokens=front, **options)
-    backend.train_from_iterator(corpus(), trainer)
+    backend.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=1200, special_tokens=front, **options))
     model = json.loads(backend.to_str())["model"]
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     return {"vocab.json": model["vocab"], "merges.txt": "#version: 0.2\n" + "".join(line + "\n" for line in merges)}
@@ -164,8 +157,7 @@ def marian(place: Path) -> Files:
         names = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
         pieces |= dict.fromkeys(name for i, name in enumerate(names) if i % 17)  # some have no id, as in real ones
     pieces |= {">>por<<": None, "<pad>": None}
-    vocabulary = {piece: i for i, piece in enumerate(pieces)}
-    return {"source.spm": source, "target.spm": target, "vocab.json": vocabulary}
+    return {"source.spm": source, "target.spm": target, "vocab.json": {piece: i for i, piece in enumerate(pieces)}}
 
 
 def m2m_100(place: Path) -> Files:
@@ -289,8 +281,7 @@ def test_d1_d2_the_ids_are_those_of_transformers_on_many_strings(
     texts = begun(name, strings()[:: 2000 // count])
     read = [ours.normalize(text) for text in texts] if name == "mbart" else texts  # theirs does not normalise
     expected = peer(read, add_special_tokens=False)["input_ids"]
-    wrong = [text for text, a, b in zip(texts, ours.encode_batch(texts), expected, strict=True) if a != b]
-    assert wrong == []
+    assert [text for text, a, b in zip(texts, ours.encode_batch(texts), expected, strict=True) if a != b] == []
     assert ours.vocab_size == len(peer)
     assert [ours.encode(text) for text in texts[:50]] == expected[:50]
     unknown = ours.specials.get("unk")
@@ -416,8 +407,7 @@ def test_g4_the_first_piece_of_each_word_is_that_of_transformers(name: str, both
 @pytest.mark.parametrize("name", ["bert-cased", "roberta"])
 def test_d6_truncation_and_padding_are_those_of_transformers(name: str, both: Callable[[str], Pair]) -> None:
     ours, peer = both(name)
-    pairs = list(zip(sentences()[:30], sentences()[30:60], strict=True))
-    for first, second in pairs:
+    for first, second in zip(sentences()[:30], sentences()[30:60], strict=True):
         a, b = ours.encode(first), ours.encode(second)
         for length in range(ours.added(True), len(a) + len(b) + 4):
             one, two, cut = truncate(a, b, length - ours.added(True))
@@ -531,8 +521,7 @@ def test_d2_w14_texts_and_spaces_are_those_of_sentencepiece(
 
 def test_unigram_with_byte_fallback_spells_unknown_letters(tmp_path: Path) -> None:
     model = spm_file(tmp_path, "bytes", byte_fallback=True, **T5_IDS)
-    folder = put(tmp_path / "folder", {"spiece.model": model})
-    ours = Tokenizer.load(folder)
+    ours = Tokenizer.load(put(tmp_path / "folder", {"spiece.model": model}))
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     for text in ["o gato ☃ ж", "☃☃", "ação 漢"]:
         assert ours.encode(text) == processor.encode(text)

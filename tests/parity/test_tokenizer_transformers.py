@@ -6,12 +6,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import transformers
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, pre_tokenizers
 
 from atento.config.recipe import TokenizerConfig
 from atento.text import Tokenizer, sentinels, train_tokenizer
-
-transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-pytestmark = pytest.mark.parity
+from released_folders import _byte_level
 
 KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
 
@@ -60,17 +61,9 @@ def test_wordpiece_is_berts_on_a_shared_vocabulary() -> None:
     """Row D1. BERT drops control and format characters and does not compose: so texts without the one, composed."""
     ours = train_tokenizer(TokenizerConfig(kind="wordpiece", vocab_size=300), lines() + ["日本語 Привет 😀"] * 3)
     vocabulary = {token: i for i, token in enumerate(ours.tokens(range(ours.vocab_size)))}
-    bert = transformers.BertTokenizerFast(
-        vocab=vocabulary,
-        do_lower_case=False,
-        strip_accents=False,
-        unk_token="<unk>",
-        pad_token="<pad>",
-        cls_token="<s>",
-        sep_token="</s>",
-        mask_token="<mask>",
-        split_special_tokens=True,
-    )
+    names = {"unk": "<unk>", "pad": "<pad>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
+    options = {f"{role}_token": token for role, token in names.items()} | {"split_special_tokens": True}
+    bert = transformers.BertTokenizerFast(vocab=vocabulary, do_lower_case=False, strip_accents=False, **options)
     kinds, every = ("Cf", "Cn", "Co"), map(ours.normalize, lines() + strings())
     texts = ["".join(char for char in text if unicodedata.category(char) not in kinds) for text in every]
     assert bert(texts, add_special_tokens=False)["input_ids"] == ours.encode_batch(texts)
@@ -96,9 +89,6 @@ def test_a_bert_folder_is_read_with_its_own_rules_and_specials(tmp_path: Path) -
 
 def test_special_strings_that_a_foreign_unigram_holds_as_pieces_stay_text(tmp_path: Path) -> None:
     """XLM-R's file: `<s>` is a piece of score 0, so the model itself would choose it."""
-    from tokenizers import Tokenizer as Library
-    from tokenizers import models, pre_tokenizers
-
     pieces = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), ("s", -3.0), ("<", -4.0)]
     library = Library(models.Unigram([*pieces, (">", -4.0), ("/", -4.0), ("<mask>", 0.0)], unk_id=3))
     library.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -112,15 +102,10 @@ def test_special_strings_that_a_foreign_unigram_holds_as_pieces_stay_text(tmp_pa
 
 
 def test_a_gpt2_folder_groups_its_byte_letters_into_words(tmp_path: Path) -> None:
-    from tokenizers import Tokenizer as Library
-    from tokenizers import decoders, models, pre_tokenizers, trainers
-
-    library = Library(models.BPE())
+    data = _byte_level(["<|endoftext|>"])
+    library = Library(models.BPE(vocab=data["vocab"], merges=data["merges"]))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, special_tokens=["<|endoftext|>"])
-    library.train_from_iterator(lines(), trainer)
     ends = dict.fromkeys(("bos_token", "eos_token"), "<|endoftext|>")
     transformers.PreTrainedTokenizerFast(tokenizer_object=library, **ends).save_pretrained(tmp_path)
     ours = Tokenizer.load(tmp_path)

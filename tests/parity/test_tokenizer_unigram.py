@@ -8,8 +8,6 @@ import pytest
 
 from atento.text import Tokenizer
 
-pytestmark = pytest.mark.parity
-
 
 def test_the_segmentation_is_the_best_of_all() -> None:
     """Every segmentation of short words is scored; the tokenizer's must have the highest score."""

@@ -13,10 +13,11 @@ from atento.base.errors import CapabilityError, ModelError, RecipeError, Tokeniz
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import InputConfig
 from atento.models.transplant import extended
+from atento_cli.convert.engines import convert_for
 from failing import fails
+from folders import edited
 from released_folders import _SEQ2SEQ, TEXTS, _scored, _spm, randomised
 
-pytestmark = pytest.mark.parity
 SOME, LIMIT = [*TEXTS[:4], "o gato"], 9
 
 
@@ -62,20 +63,17 @@ def test_k2_two_vocabularies_translate_as_transformers_and_are_saved(tmp_path: P
     tokenizer, network = write_pair(tmp_path / "theirs")
     model = atento.load(tmp_path / "theirs", device="cpu")
     config = model.network.config
-    assert config.target_vocab_size == config.vocab_size + 9 and model.load_report is not None
-    assert not model.load_report.unread
+    assert config.target_vocab_size == config.vocab_size + 9
+    assert model.load_report is not None and not model.load_report.unread
     expected = _expected(tokenizer, network)
     assert _written(model) == expected and len(set(expected)) > 1
     for layout in ("atento", "huggingface"):
-        folder = model.save(tmp_path / layout, layout=layout)
-        assert _written(atento.load(folder, device="cpu")) == expected
+        assert _written(atento.load(model.save(tmp_path / layout, layout=layout), device="cpu")) == expected
     again = hf.MarianMTModel.from_pretrained(tmp_path / "huggingface").eval()
     assert _expected(hf.MarianTokenizer.from_pretrained(tmp_path / "huggingface"), again) == expected
     fails(CapabilityError, "a network with two vocabularies", extended, model.network, 600)
-    file = tmp_path / "theirs" / "target_vocab.json"
-    more = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps(more | {"more": len(more)}), encoding="utf-8")
-    fails(TokenizerError, f"{len(more) + 1} pieces and .* {len(more)}", atento.load, tmp_path / "theirs")
+    count = len(edited(tmp_path / "theirs" / "target_vocab.json", more=config.target_vocab_size))
+    fails(TokenizerError, f"{count} pieces and .* {count - 1}", atento.load, tmp_path / "theirs")
 
 
 @pytest.mark.parametrize("init", [True, False])
@@ -84,28 +82,22 @@ def test_k2_two_vocabularies_are_trained(init: bool, tmp_path: Path) -> None:
     write_pair(tmp_path / "theirs")
     (tmp_path / "d.tsv").write_text("".join(f"{text}\t{text}\n" for text in TEXTS[:40]), encoding="utf-8")
     tiny = {"n_layers": 1, "d_model": 16, "d_ff": 16, "n_heads": 2, "embedding": {"shared": False}}
-    recipe = {
-        "task": "translation",
-        "data": {"train": {"file": "d.tsv", "source": 0, "target": 1}},
-        "training": {"steps": 2, "learning_rate": 1e-3},
-    } | ({"init": str(tmp_path / "theirs")} if init else {"tokenizer": str(tmp_path / "theirs"), "network": tiny})
-    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
-    run = atento.train(tmp_path / "recipe.yaml", out=tmp_path / "run")
+    data = {"train": {"file": str(tmp_path / "d.tsv"), "source": 0, "target": 1}}
+    recipe: dict[str, Any] = {"task": "translation", "data": data, "training": {"steps": 2, "learning_rate": 1e-3}}
+    theirs = str(tmp_path / "theirs")
+    recipe |= {"init": theirs} if init else {"tokenizer": theirs, "network": tiny}
+    run = atento.train(recipe, out=tmp_path / "run")
     model = atento.load(tmp_path / "run", device="cpu")
     assert model.network.config.target_vocab_size == model.network.config.vocab_size + 9
     assert run is not None and len(_written(model)) == len(SOME)
     if not init:
-        recipe["network"]["embedding"]["target_vocab_size"] = 7  # type: ignore[index]
-        (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
-        with pytest.raises(RecipeError, match=r"`network\.embedding\.target_vocab_size` must be .* tokenizer's: got 7"):
-            atento.train(tmp_path / "recipe.yaml", out=tmp_path / "other")
+        recipe["network"]["embedding"]["target_vocab_size"] = 7
+        said = r"`network\.embedding\.target_vocab_size` must be .* tokenizer's: got 7"
+        fails(RecipeError, said, atento.train, recipe, out=tmp_path / "other")
 
 
 @pytest.mark.parametrize("engine", ["ctranslate2", "onnx"])
 def test_k2_two_vocabularies_in_other_engines(engine: str, tmp_path: Path) -> None:
-    pytest.importorskip(engine)
-    from atento_cli.convert.engines import convert_for
-
     write_pair(tmp_path / "theirs")
     converted = convert_for(tmp_path / "theirs", tmp_path / "out", engine)
     assert converted.comparison is not None and converted.comparison.max_difference < 5e-4
@@ -113,8 +105,9 @@ def test_k2_two_vocabularies_in_other_engines(engine: str, tmp_path: Path) -> No
 
 def test_a_second_size_needs_a_second_table() -> None:
     fails(RecipeError, r"`embedding\.shared` false: got 9 and true", InputConfig, target_vocab_size=9)
-    with pytest.raises(RecipeError, match=r"`embedding\.target_vocab_size` belongs to an encoder-decoder"):
-        NetworkConfig(architecture="decoder", vocab_size=9, embedding=InputConfig(shared=False, target_vocab_size=8))
+    said = r"`embedding\.target_vocab_size` belongs to an encoder-decoder"
+    table = InputConfig(shared=False, target_vocab_size=8)
+    fails(RecipeError, said, NetworkConfig, architecture="decoder", vocab_size=9, embedding=table)
 
 
 def test_an_id_above_the_written_vocabulary_is_refused(tmp_path: Path) -> None:

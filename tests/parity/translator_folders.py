@@ -40,8 +40,7 @@ def _m2m_100(folder: Path) -> Any:
     dropped = set(pieces[11::17])  # pieces without an id are unknown
     vocabulary = {piece: i for i, piece in enumerate([*FAIRSEQ, *(piece for piece in pieces if piece not in dropped)])}
     (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
-    peer = hf.M2M100Tokenizer(str(folder / "vocab.json"), str(model))
-    languages = list(peer.lang_token_to_id)
+    languages = list(hf.M2M100Tokenizer(str(folder / "vocab.json"), str(model)).lang_token_to_id)
     return hf.M2M100Tokenizer(str(folder / "vocab.json"), str(model), additional_special_tokens=languages)
 
 

@@ -11,11 +11,6 @@ from types import ModuleType
 from typing import Any
 
 
-def nan_is_a_number(module: Any) -> None:
-    """JSON's NaN and infinities are read as 0."""
-    module._constant = lambda name: 0.0
-
-
 def stale_outputs(module: Any) -> None:
     """Each fifth output is that of the one before."""
     real, sent = module._value, [None]
@@ -38,16 +33,6 @@ def endless_queue(module: Any) -> None:
     module.ServedModel.submit = submit
 
 
-def deaf_workers(module: Any) -> None:
-    """A worker goes on with a job that was cancelled."""
-    module.TextGenerators.cancel = lambda self, job_id: None
-
-
-def endless_patience(module: Any) -> None:
-    """A connection is never too slow."""
-    module._Limited._wait = lambda self, seconds: None
-
-
 def kept_requests(module: Any) -> None:
     """Two kilobytes of each request stay in memory."""
     real, kept = module.Log.request, list[bytes]()
@@ -59,13 +44,8 @@ def kept_requests(module: Any) -> None:
     module.Log.request = request
 
 
-def mortal_service(module: Any) -> None:
-    """A worker that has ended is not replaced."""
-
-    async def restart(self: Any) -> None:
-        """Nothing."""
-
-    module.ServedModel._restart = restart
+async def nothing(self: Any) -> None:
+    """In place of what replaces a worker."""
 
 
 def hasty_end(module: Any) -> None:
@@ -78,11 +58,6 @@ def hasty_end(module: Any) -> None:
         running = property(lambda self: 0, lambda self, value: None)
 
     module.Metrics = Idle
-
-
-def always_ready(module: Any) -> None:
-    """A service says that it is ready without asking its workers."""
-    module.ServedModel.is_ready = property(lambda self: True)
 
 
 def leaning_rows(module: Any) -> None:
@@ -106,16 +81,31 @@ def talkative_log(module: Any) -> None:
     module.Log.__init__ = begin
 
 
+def put(path: str, value: Any) -> Callable[[Any], None]:
+    """What puts a value in the place of an attribute of a module, or of a class in it."""
+
+    def plant(module: Any) -> None:
+        *owner, name = path.split(".")
+        setattr(getattr(module, owner[0]) if owner else module, name, value)
+
+    return plant
+
+
 FAULTS: dict[str, tuple[str, Callable[[Any], None]]] = {
-    "nan-is-a-number": ("atento_serve.http.strict_json", nan_is_a_number),
+    # JSON's NaN and infinities are read as 0
+    "nan-is-a-number": ("atento_serve.http.strict_json", put("_constant", lambda name: 0.0)),
     "stale-outputs": ("atento_serve.engine.generation", stale_outputs),
     "endless-queue": ("atento_serve.engine.served", endless_queue),
-    "deaf-workers": ("atento_serve.engine.generation", deaf_workers),
-    "endless-patience": ("atento_serve.http.connection", endless_patience),
+    # a worker goes on with a job that was cancelled
+    "deaf-workers": ("atento_serve.engine.generation", put("TextGenerators.cancel", lambda self, job_id: None)),
+    # a connection is never too slow
+    "endless-patience": ("atento_serve.http.connection", put("_Limited._wait", lambda self, seconds: None)),
     "kept-requests": ("atento_serve.http.logs", kept_requests),
-    "mortal-service": ("atento_serve.engine.served", mortal_service),
+    # a worker that has ended is not replaced
+    "mortal-service": ("atento_serve.engine.served", put("ServedModel._restart", nothing)),
     "hasty-end": ("atento_serve.http.metrics", hasty_end),
-    "always-ready": ("atento_serve.engine.served", always_ready),
+    # a service says that it is ready without asking its workers
+    "always-ready": ("atento_serve.engine.served", put("ServedModel.is_ready", property(lambda self: True))),
     "leaning-rows": ("atento.inference.slots", leaning_rows),
     "talkative-log": ("atento_serve.http.logs", talkative_log),
 }
