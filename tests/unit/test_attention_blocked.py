@@ -280,8 +280,7 @@ def test_a19_what_asks_for_no_gradient_gets_none() -> None:
 
 
 def test_a19_sums_over_many_blocks_keep_sixteen_bits_right() -> None:
-    """8,192 queries look evenly at 8 keys, so each value's gradient is 1,024, in steps of 2 a block: bfloat16 counts
-    by 2 no further than 512."""
+    """8,192 queries look evenly at 8 keys: each value's gradient is 1,024; bfloat16 counts by 2 no further than 512."""
     q, k = torch.zeros(1, 1, 8192, 2, dtype=torch.bfloat16), torch.zeros(1, 1, 8, 2, dtype=torch.bfloat16)
     v, bias = torch.ones_like(k).requires_grad_(), torch.zeros(1, 1, 1, 8, dtype=torch.bfloat16)
     attend(q, k, v, bias=bias, kernel="blocked").sum().backward()
@@ -335,8 +334,7 @@ def test_a19_work_grows_with_what_the_mask_allows(monkeypatch: pytest.MonkeyPatc
     "mask", [causal(), window(64, 64) | global_tokens(2), documents(torch.arange(1024).view(1, -1) // 150)], ids=repr
 )
 def test_a19_no_square_is_ever_made(mask: Mask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 1,024 positions with a learned bias, Shaw's tables and dropout, forward and backward: less than a byte a pair
-    of one head, a small multiple of a block; the plain equation makes the square."""
+    """At 1,024 positions, with all that is added, forward and backward: less than a byte a pair of one head."""
     n, size = 1024, 1 << 14
     monkeypatch.setattr(query_blocks, "_PART_SCORES", size)
     largest = {}

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from atento.attention import attention_weights, observe
 from atento.attention.masks import causal, padding, window
@@ -18,6 +17,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.inference.fast import FastStepFunction
 from atento.networks import EncoderDecoder, build_network
+from tensors import Largest
 
 CONFIG = NetworkConfig(vocab_size=11, d_model=8, d_ff=16, n_heads=4, n_layers=2, n_decoder_layers=3, dropout=0.0)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])
@@ -110,7 +110,7 @@ def test_nothing_is_kept_outside(network: EncoderDecoder) -> None:
     assert seen.weights == failed.weights == {}
 
 
-def test_another_network_is_not_seen(network: EncoderDecoder) -> None:
+def test_another_network_is_not_seen_and_observations_nest(network: EncoderDecoder) -> None:
     other = build_network(CONFIG).eval()
     with observe(network) as seen:
         run(other)
@@ -119,9 +119,6 @@ def test_another_network_is_not_seen(network: EncoderDecoder) -> None:
     with observe(network) as alone:
         run(network)
     assert torch.equal(seen["cross", 1], alone["cross", 1])
-
-
-def test_observations_nest(network: EncoderDecoder) -> None:
     with observe(network) as outer:
         with observe(network, layers=[0]) as inner:
             run(network)
@@ -234,22 +231,13 @@ def test_a_cached_loop_of_ones_own_is_joined_step_by_step(network: EncoderDecode
 
 def test_one_row_of_a_long_text_makes_no_square() -> None:
     """8,192 tokens, one row: nothing as large as a square of scores is made by looking (512 MiB a head it would be)."""
-    length, made = 8192, []
-
-    class Largest(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            out = func(*args, **(kwargs or {}))
-            every = out if isinstance(out, tuple | list) else [out]
-            made.extend(one.numel() for one in every if isinstance(one, Tensor))
-            return out
-
+    length = 8192
     g = torch.Generator().manual_seed(1)
     q, k = (torch.randn(1, 2, length, 8, generator=g) for _ in range(2))
     for mask in (causal(), window(64, 64), padding(torch.tensor([8000]))):
-        made.clear()
-        with Largest():
+        with Largest() as made:
             seen = attention_weights(q, k, mask=mask, rows=torch.tensor([8000]))
-        assert seen.shape == (1, 2, 1, length) and max(made) <= 2 * length * 8
+        assert seen.shape == (1, 2, 1, length) and made.elements <= 2 * length * 8
         torch.testing.assert_close(seen.sum(-1), torch.ones(1, 2, 1))
 
 

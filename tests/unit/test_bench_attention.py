@@ -17,6 +17,7 @@ from benchmarks.attention import (
     measure_attention,
 )
 from benchmarks.attention_layers import KERNELS, PEERS, SETTINGS, Case, Inputs, chosen, contenders, results
+from failing import fails
 
 MAKES = {**KERNELS, **PEERS}
 PEERS_HERE = [name for name in PEERS if name != "x-transformers" or importlib.util.find_spec("x_transformers")]
@@ -28,9 +29,8 @@ def case(setting: str, length: int = 300, precision: str = "float32") -> Case:
 
 
 OWN = [name for name, setting in SETTINGS.items() if setting.weights is not None]
-SHARED = [
-    name for name, setting in SETTINGS.items() if setting.chosen_blocks is None and name not in OWN
-]  # what peers can do too
+# what peers can do too
+SHARED = [name for name, setting in SETTINGS.items() if setting.chosen_blocks is None and name not in OWN]
 
 
 @pytest.mark.parametrize(("setting", "precision"), [*((name, "float32") for name in SHARED), ("causal", "bfloat16")])
@@ -151,19 +151,15 @@ def test_contenders_that_differ_stop_the_measurement() -> None:
         check_agreement({**one, "fused": [[float("nan"), 2.0], [3.0]]}, 0.1)
 
 
-def test_a_process_of_its_own_gives_what_this_one_gives() -> None:
+def test_a_process_of_its_own_gives_what_this_one_gives_and_one_that_fails_stops_the_measurement() -> None:
     """The numbers that come back are those of the case asked for, not of the one that warms up."""
     own = Case("window(128, 128)", 200, 1, "float32", "cpu")
     found, here = in_own_process(own, "blocked", 0.05), measure(own, "blocked", 0.05)
     assert not isinstance(found, str)
     assert found.sample == here.sample
     assert found.ms.keys() == here.ms.keys() == found.peak_mib.keys()
-
-
-def test_a_process_that_fails_stops_the_measurement() -> None:
     wrong = Case("causal, dropout 0.1", 40, 1, "float32", "cpu")
-    with pytest.raises(RuntimeError, match="measuring fused ended with 1"):
-        in_own_process(wrong, "fused", 0.05)
+    fails(RuntimeError, "measuring fused ended with 1", in_own_process, wrong, "fused", 0.05)
 
 
 @pytest.mark.slow  # long texts

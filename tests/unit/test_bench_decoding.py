@@ -37,6 +37,7 @@ from benchmarks.encoding_sides import (
 from benchmarks.generation import prompt_lengths
 from benchmarks.graphs import bytes_a_step, measure_graphs
 from benchmarks.processes import Measurement, Side, alternate, best_seconds, median_seconds, peak_mib
+from failing import fails
 
 CELLS = [Work((7,) * 3, beam, 9) for beam in (1, 4)]
 
@@ -142,10 +143,7 @@ def test_bytes_a_step_by_hand() -> None:
     layer = 2 * 4 * 32 * 33 - 2 * 32 * 32 + 2 * 32 * 64 + 64 + 32 + 3 * 64
     caches = 12 * 2 * 2 * 32 * (64 + 7)  # outputs, keys and values, layers, width, tokens
     assert bytes_a_step(decoding.SIZES["tiny"], CELLS[1], "float32") == 4 * (2 * layer + 200 * 32 + caches)
-
-
-def test_without_a_gpu_that_is_said() -> None:
-    if not torch.cuda.is_available():
+    if not torch.cuda.is_available():  # that is said
         assert [row["skipped"] for row in measure_graphs(1)] == ["needs a CUDA GPU"]
 
 
@@ -192,8 +190,7 @@ def test_sides_that_do_other_work_stop_the_measurement(tmp_path: Path, name: str
         "transformers float32": (Toy, (tmp_path / "n", "t", 0.0, 7)),
         name: (Toy, (tmp_path / "n", "a", 0.0, token)),
     }
-    with pytest.raises(AtentoError, match=message):
-        list(compare("decoding", contenders, [Work((5,), 1, 4)], 0.0, 1, decoding.COMPARISONS))
+    fails(AtentoError, message, list, compare("decoding", contenders, [Work((5,), 1, 4)], 0.0, 1, decoding.COMPARISONS))
 
 
 def test_a_side_that_fails_stops_the_measurement(tmp_path: Path) -> None:
@@ -206,9 +203,6 @@ def test_figures_of_turns_by_hand() -> None:
     runs = [Measurement(3.0, None, 10.2), Measurement(1.0, None, 11.7), Measurement(2.5, None, 11.7)]
     assert (best_seconds(runs), median_seconds(runs), peak_mib(runs)) == (1.0, 2.5, 12)
     assert peak_mib([Measurement(1.0, None, None)]) is None
-
-
-def test_shares_by_hand() -> None:
     assert same_tokens([[1, 2, 3], [4]], [[1, 9, 3], [4]]) == 0.75
     assert same_tokens([[1]], [[1, 9]]) == 0.5  # what is not written is not the same
     assert share([[1, 2], [3, 4]], [[1, 2], [3, 5]]) == 0.75
@@ -270,8 +264,7 @@ def test_agreement_of_exact_steps_is_whole(tmp_path: Path, encoder: tuple[Path, 
     assert plain["sentences"] == 12 and 0 < plain["bleu"] < 100
     assert exact["same_top_token"] == exact["same_outputs"] == 1.0 and exact["bleu_difference"] == 0.0
     assert exact["steps"] == rough["steps"] > 12 and 0.5 < rough["same_top_token"] <= 1.0
-    with pytest.raises(CapabilityError, match="agreement is measured on an encoder-decoder"):
-        next(measure_agreement(encoder[0], *files))
+    fails(CapabilityError, "agreement is measured on an encoder-decoder", next, measure_agreement(encoder[0], *files))
 
 
 @pytest.fixture(scope="module")

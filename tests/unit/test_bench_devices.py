@@ -31,6 +31,7 @@ from benchmarks.devices import FLASH, SDPA, PlainLoop, attend_by, device_of, pee
 from benchmarks.encoding_sides import OurEncoder
 from benchmarks.finetuning_sides import OurTuning, TransformersLoop, natural_texts, write_classifier
 from cuda_twin import cuda_twin
+from failing import fails
 
 ON_A_GPU = ("bfloat16", "float16", "float32")
 
@@ -48,19 +49,13 @@ def test_measurements_on_devices_take_a_device_and_a_tiny_size() -> None:
         assert "tiny" in module.SIZES
 
 
-def test_a_device_is_auto_cpu_or_cuda() -> None:
+def test_a_device_is_auto_cpu_or_cuda_where_a_measurement_takes_one() -> None:
+    fails(UsageError, r"--device is for training, .*, graphs: got it for words", bench.bench, "words", device="cpu")
     assert device_of("cpu") == "cpu"
-    with pytest.raises(UsageError, match=r"is auto, cpu or cuda \(.*\): got 'cuda:1'"):
-        device_of("cuda:1")
+    fails(UsageError, r"is auto, cpu or cuda \(.*\): got 'cuda:1'", device_of, "cuda:1")
     if not torch.cuda.is_available():
         assert device_of("auto") == "cpu"
-        with pytest.raises(UsageError, match="PyTorch finds no GPU here"):
-            next(BENCHES["training"](1, device="cuda"))
-
-
-def test_a_measurement_without_devices_refuses_one() -> None:
-    with pytest.raises(UsageError, match=r"--device is for training, .*, graphs: got it for words"):
-        bench.bench("words", device="cpu")
+        fails(UsageError, "PyTorch finds no GPU here", next, BENCHES["training"](1, device="cuda"))
 
 
 def test_precisions_of_a_gpu_with_and_without_bfloat16(monkeypatch: pytest.MonkeyPatch, bf16: None) -> None:
@@ -70,6 +65,8 @@ def test_precisions_of_a_gpu_with_and_without_bfloat16(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
     assert precisions_of("cuda") == ("float16", "float32")
     assert len(peers_of("cuda", "float16")) == 2
+    made = decoding.sides_on("cuda", Path("weights"), ())  # graphs and peers have the others
+    assert not any("bfloat16" in name for name in made) and "transformers flash float16" in made
 
 
 def test_every_contender_of_a_gpu_can_be_loaded_with_its_arguments(bf16: None) -> None:
@@ -85,12 +82,6 @@ def test_every_contender_of_a_gpu_can_be_loaded_with_its_arguments(bf16: None) -
     assert expected == "transformers float32"  # whose tokens are expected
 
 
-def test_without_bfloat16_graphs_and_peers_have_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
-    made = decoding.sides_on("cuda", Path("weights"), ())
-    assert not any("bfloat16" in name for name in made) and "transformers flash float16" in made
-
-
 def test_flash_attention_that_is_missing_is_one_sentence(bf16: None) -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.BertConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2)
@@ -99,8 +90,7 @@ def test_flash_attention_that_is_missing_is_one_sentence(bf16: None) -> None:
     assert model.config._attn_implementation == "sdpa"
     t5 = transformers.T5Model(transformers.T5Config(d_model=32, d_ff=64, num_layers=1, num_heads=2, d_kv=16))
     for each in (t5, *([] if transformers.utils.is_flash_attn_2_available() else [model])):
-        with pytest.raises(CapabilityError, match=f"{type(each).__name__} with flash_attention_2: "):
-            attend_by(each, FLASH)
+        fails(CapabilityError, f"{type(each).__name__} with flash_attention_2: ", attend_by, each, FLASH)
 
 
 def test_a_loop_in_float16_follows_the_one_in_float32() -> None:

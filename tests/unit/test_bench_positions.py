@@ -115,14 +115,6 @@ def test_networks_of_a_seed_differ_in_their_scheme_alone(build: Any) -> None:
     assert not torch.equal(one, other)
 
 
-def test_building_leaves_the_global_generator_as_it_was() -> None:
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    reader("echo", "learned", TINY, 1)
-    translator("shaw", TINY, 1)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_a_language_model_sees_nothing_ahead_and_a_classifier_everything() -> None:
     ids = torch.arange(12).unsqueeze(0)
     changed = ids.clone()
@@ -184,20 +176,22 @@ def test_training_learns_what_needs_order_and_only_with_it() -> None:
     assert right["shaw"] > 0.95 and right["none"] < 0.6
 
 
-def test_the_same_job_gives_the_same_numbers() -> None:
+def test_the_same_job_gives_the_same_numbers_and_the_global_generator_stays() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    reader("echo", "learned", TINY, 1)
+    translator("shaw", TINY, 1)
+    assert torch.equal(torch.get_rng_state(), before)
     job = Job("reorder", HYBRID[1], 1, TINY, "cpu")
     assert run(job) == run(job)
 
 
-def test_links_pair_each_target_word_with_its_source() -> None:
-    assert links(torch.tensor([[1, 0], [1, 1]])) == {(0, 1, 0), (0, 0, 1), (1, 1, 0), (1, 1, 1)}
-
-
-def test_interval_is_students() -> None:
+def test_interval_is_students_and_links_pair_each_target_word_with_its_source() -> None:
     """Of 1, 2, 3: mean 2, deviation 1, t = 4.303 with two degrees of freedom."""
     assert interval([1.0, 2.0, 3.0]) == pytest.approx((2.0, 4.303 / math.sqrt(3)))
     assert interval([7.0]) == (7.0, None)
     assert interval([0.0, 1.0] * 6)[1] == pytest.approx(2.262 * math.sqrt(12 / 11 / 4) / math.sqrt(12))
+    assert links(torch.tensor([[1, 0], [1, 1]])) == {(0, 1, 0), (0, 0, 1), (1, 1, 0), (1, 1, 1)}
 
 
 def test_live_memory_counts_what_lives_at_once_and_views_once() -> None:
@@ -371,7 +365,7 @@ def test_the_command_prints_the_page_and_writes_the_folder(tmp_path: Path, capsy
     assert capsys.readouterr().out == "bench training\tratio 2.0\n"
 
 
-def test_rows_measured_before_an_error_are_written(tmp_path: Path) -> None:
+def test_rows_measured_before_an_error_are_written_and_no_work_is_done_for_a_wrong_folder(tmp_path: Path) -> None:
     def measured() -> Iterator[dict[str, Any]]:
         yield {"bench": "race", "entrant": "gpt", "seconds": 1.0, "scores": {}}
         raise UsageError("the second entrant fails")
@@ -379,9 +373,6 @@ def test_rows_measured_before_an_error_are_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="second entrant"):
         show("race", measured(), tmp_path, as_json=False)
     assert json.loads((tmp_path / "race.jsonl").read_text(encoding="utf-8"))["entrant"] == "gpt"
-
-
-def test_a_folder_that_cannot_be_made_is_found_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(UsageError, match=r"cannot be written: .* is a file, and a folder is needed"):
         bench("positions", names_only=False, run_all=False, seconds=30.0, out=tmp_path / "file" / "folder")

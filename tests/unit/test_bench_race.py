@@ -31,6 +31,7 @@ from atento_lab.studies.race_probes import (
     window_scores,
 )
 from atento_lab.studies.race_report import report_race
+from failing import fails
 
 WORDS = ["o", "a", "gato", "menina", "dorme", "corre", "na", "casa", "rua", "e", "canta", "fala", "hoje"]
 QUESTION = Question(("o", "gato", "dorme", "na", "casa", "hoje"), 3, ("na", "e", "rua"))
@@ -110,6 +111,8 @@ def test_an_encoder_decoder_scores_answers_after_the_sentinel() -> None:
     logits = t5.network(ids, torch.tensor([[words.pad_id, first]])).logits[0, -1]
     expected = torch.log_softmax(logits, dim=-1)[[words.token_id(word) for word in QUESTION.answers]]
     assert torch.allclose(span_scores(t5, QUESTION, True), expected, atol=1e-5)
+    marian = model("translation", NetworkConfig(**sizes()))  # a family without a scorer
+    assert accuracy(marian, "sequence-to-sequence", [QUESTION], both=True) is None
 
 
 @pytest.mark.parametrize("both", [True, False])
@@ -141,11 +144,6 @@ def test_word_models_read_the_neighbours_of_the_word() -> None:
     assert not torch.allclose(behind, bidirectional_scores(elmo, changed, True) - left)
     same_word = Question((*QUESTION.words[:3], "rua", *QUESTION.words[4:]), 3, QUESTION.answers)
     assert torch.allclose(bidirectional_scores(elmo, same_word, True), left + behind)  # the word itself is not read
-
-
-def test_a_family_without_a_scorer_has_no_accuracy() -> None:
-    marian = model("translation", NetworkConfig(**sizes()))
-    assert accuracy(marian, "sequence-to-sequence", [QUESTION], both=True) is None
 
 
 @pytest.mark.parametrize("both", [True, False])
@@ -195,7 +193,7 @@ def test_n_grams_are_those_of_nltk(order: int) -> None:
                                       for at in range(order - n, len(text) - n + 1)})  # fmt: skip
 
 
-def test_the_shipped_race_is_read_and_its_entrants_are_of_about_equal_size() -> None:
+def test_the_shipped_race_is_read_and_its_entrants_are_of_about_equal_size(tmp_path: Path) -> None:
     race = read_race()
     assert race.ngrams == {"trigrams": 3} and {"prefix-lm", "rnn-attention"} <= set(race.entrants)
     sizes_by_name = {}
@@ -207,6 +205,8 @@ def test_the_shipped_race_is_read_and_its_entrants_are_of_about_equal_size() -> 
     assert all(850_000 < size < 1_250_000 for size in sizes_by_name.values()), sizes_by_name
     assert {"rnn", "lstm", "cbow", "elmo", "gpt", "bert", "t5", "bart", "marian"} <= set(race.entrants)
     assert race.pairs is not None and race.classes == ["tense", "number", "question"]
+    fails(UsageError, "this race has no entrant 'x': it has trigrams, rnn, lstm", next, measure_race(1, only=["x"]))
+    fails(UsageError, "cannot be read", read_race, tmp_path / "none.yaml")
 
 
 @pytest.mark.parametrize(
@@ -224,15 +224,7 @@ def test_the_shipped_race_is_read_and_its_entrants_are_of_about_equal_size() -> 
 def test_what_is_no_race_is_refused(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "race.yaml"
     file.write_text(text)
-    with pytest.raises(RecipeError, match=words):
-        read_race(file)
-
-
-def test_an_unknown_entrant_and_a_missing_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="this race has no entrant 'x': it has trigrams, rnn, lstm"):
-        next(measure_race(1, only=["x"]))
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_race(tmp_path / "none.yaml")
+    fails(RecipeError, words, read_race, file)
 
 
 RACE = """

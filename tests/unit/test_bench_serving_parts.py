@@ -22,10 +22,10 @@ from benchmarks.serving_load import Load, load, replies
 from benchmarks.serving_models import TRANSLATOR, texts_for, tiny, write_served
 from benchmarks.serving_peers import Computing
 from benchmarks.serving_sides import interpreter_with
+from failing import fails
 
-Reply = Callable[
-    [int], tuple[int, bytes, bool] | None
-]  # status, content, close of the number of a request; None: never
+# status, content, close of the number of a request; None: never
+Reply = Callable[[int], tuple[int, bytes, bool] | None]
 
 
 @contextmanager
@@ -108,11 +108,8 @@ def test_a_signal_ends_the_servers_too(number: int, tmp_path: Path) -> None:
 def test_a_connection_that_the_server_closes_is_opened_again() -> None:
     with http_server(lambda count: (200, str(count).encode(), count % 2 == 0)) as port:
         assert replies(port, [REQUEST] * 5) == [1, 2, 3, 4, 5]
-    with (
-        http_server(lambda count: (503, b"too busy", False)) as port,
-        pytest.raises(AtentoError, match="answered 503: too busy"),
-    ):
-        replies(port, [REQUEST])
+    with http_server(lambda count: (503, b"too busy", False)) as port:
+        fails(AtentoError, "answered 503: too busy", replies, port, [REQUEST])
 
 
 def test_requests_that_wait_are_one_batch() -> None:
@@ -132,8 +129,7 @@ def test_requests_that_wait_are_one_batch() -> None:
     waiting = [computing.submit(texts) for texts in (["b", "c"], ["d"], ["e"], ["bad"])]
     begin.set()
     assert [future.result(10) for future in (first, *waiting[:3])] == [["A"], ["B", "C"], ["D"], ["E"]]
-    with pytest.raises(ValueError, match="no such text"):
-        waiting[3].result(10)
+    fails(ValueError, "no such text", waiting[3].result, 10)
     assert batches == [["a"], ["b", "c", "d", "e"], ["bad"]]
     assert computing.submit(["f"]).result(10) == ["F"]
 
@@ -154,9 +150,14 @@ def test_the_answer_in_a_reply_of_each_server(reply: Any, expected: list[Any]) -
     assert answer_of(reply) == expected
 
 
-def test_shares_of_equal_words_and_of_directions() -> None:
+def test_shares_of_equal_words_and_of_directions_and_names_of_gguf_tensors() -> None:
     assert share(["a", "b", "c"], ["a", "x", "c", "d"]) == 0.5
     assert share([1.0, 0.0], [3.0, 0.0]) == 1.0 and share([1.0, 0.0], [0.0, 2.0]) == 0.0
+    assert _name("transformer.wte.weight") == "token_embd.weight"
+    assert _name("transformer.h.11.attn.c_attn.bias") == "blk.11.attn_qkv.bias"
+    assert _name("transformer.h.0.mlp.c_proj.weight") == "blk.0.ffn_down.weight"
+    assert _name("transformer.ln_f.bias") == "output_norm.bias"
+    assert _name("transformer.h.0.attn.bias") is None and _name("lm_head.weight") is None
 
 
 def test_ratios_are_of_the_fastest_and_of_float32_with_the_goal_of_that_peer() -> None:
@@ -193,16 +194,6 @@ def test_the_model_that_writes_gives_words_alone_and_as_many_as_it_may(tmp_path:
         assert len(set(outputs)) > 1, "the output depends on the source"
 
 
-def test_names_of_gguf_tensors() -> None:
-    assert _name("transformer.wte.weight") == "token_embd.weight"
-    assert _name("transformer.h.11.attn.c_attn.bias") == "blk.11.attn_qkv.bias"
-    assert _name("transformer.h.0.mlp.c_proj.weight") == "blk.0.ffn_down.weight"
-    assert _name("transformer.ln_f.bias") == "output_norm.bias"
-    assert _name("transformer.h.0.attn.bias") is None and _name("lm_head.weight") is None
-
-
 def test_the_interpreter_that_has_all_packages() -> None:
-    import sys
-
     assert interpreter_with(("json", "numpy"), [sys.executable]) == sys.executable
     assert interpreter_with(("json", "no_such_package"), [sys.executable]) is None

@@ -21,6 +21,7 @@ from atento.data.batches.windows import WindowBatch, Windows
 from atento.data.objectives.window import WindowBatches
 from atento.networks.words.cbow import CBOW, train_vectors
 from atento.text.word_vectors import Vectors
+from failing import fails
 
 PLAIN = CBOWConfig(window=2, negatives=0, subsample=0.0)
 CONFIG = NetworkConfig(architecture="cbow", vocab_size=6, d_model=4, n_heads=1, dropout=0.0, cbow=PLAIN)
@@ -65,8 +66,7 @@ def test_c15_windows_are_those_of_a_plain_loop(sentences: list[list[int]], windo
             if any(other >= 0 for other in context):
                 expected.append((word, context))
     if not expected:
-        with pytest.raises(DataError, match="no sentence has two words"):
-            Windows(sentences, 6, replace(PLAIN, window=window), seed=1)
+        fails(DataError, "no sentence has two words", Windows, sentences, 6, replace(PLAIN, window=window), seed=1)
         return
     windows = Windows(sentences, 6, replace(PLAIN, window=window), seed=1, batch_size=3)
     assert pairs(list(windows.epoch(0))) == sorted(expected)
@@ -281,21 +281,18 @@ def test_c15_dropout_is_counted_and_construction_needs_no_memory() -> None:
     ],
 )
 def test_configs_that_cannot_be_are_named(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        replace(CBOWConfig(), **changes)
+    fails(RecipeError, message, replace, CBOWConfig(), **changes)
 
 
 def test_wrong_inputs_are_named() -> None:
-    with pytest.raises(RecipeError, match=r"`vocab_size` must be at least 1: got 0"):
-        CBOW(replace(CONFIG, vocab_size=0))
+    fails(RecipeError, r"`vocab_size` must be at least 1: got 0", CBOW, replace(CONFIG, vocab_size=0))
     with pytest.raises(ValueError, match=r"`negatives` must have the shape None: got \(3, 2\)"):
         CBOW(CONFIG).loss(CENTRE, CONTEXT, torch.zeros(3, 2, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"`negatives` must have the shape \(3, 4, 2\): got None"):
         CBOW(replace(CONFIG, cbow=replace(PLAIN, mode="skip-gram", negatives=2))).loss(CENTRE, CONTEXT)
     with pytest.raises(ValueError, match=r"`epochs` must be at least 1: got 0"):
         train_vectors(Windows([[0, 1]], 6, PLAIN, seed=1), CONFIG, 1, epochs=0)
-    with pytest.raises(DataError, match=r"sentence 1: ids must lie in \[0, 6\): got 6"):
-        Windows([[0, 1], [2, 6]], 6, PLAIN, seed=1)
+    fails(DataError, r"sentence 1: ids must lie in \[0, 6\): got 6", Windows, [[0, 1], [2, 6]], 6, PLAIN, seed=1)
     with pytest.raises(DataError, match=r"no word appears 3 times: the text has 2 different words"):
         Windows.from_words([["a", "b", "a"]], PLAIN, seed=1, min_count=3)
 

@@ -14,6 +14,7 @@ from atento_serve.chat.folder import ChatTemplate, template_of
 from atento_serve.chat.rendering import Renderer, TemplateFailed
 from atento_serve.chat.stand_ins import StandIns
 from atento_serve.chat.template_process import RenderingProcess, TemplateError
+from failing import fails
 
 SPECIALS = ["<s>", "</s>", "<|end|>"]
 JSON = '{"a":1,"b":"<\\u00e9>"}'
@@ -102,8 +103,9 @@ def test_where_a_template_looks_at_special_tokens_that_a_request_spells_none_is_
     assert parts(lowered + "</s>", [{"role": "user", "content": "</S>x"}])[-2] == "</s>"
     looked = "{% for m in messages %}{{ bos_token if m.content | upper == '</S>' }}{{ m.content }}{% endfor %}"
     assert parts(looked, [{"role": "user", "content": "x"}]) == ["x"]
-    with pytest.raises(TemplateFailed, match="looks at special tokens that a message spells"):
-        parts(looked, [{"role": "user", "content": "</s>"}])
+    fails(
+        TemplateFailed, "looks at special tokens that a message", parts, looked, [{"role": "user", "content": "</s>"}]
+    )
 
 
 def test_a_string_method_of_a_guarded_string_answers_as_that_of_the_real_one() -> None:
@@ -122,9 +124,6 @@ def test_a_string_method_of_a_guarded_string_answers_as_that_of_the_real_one() -
             assert found == (list(expected) if isinstance(expected, tuple) else expected), (name, text, other)
         assert hash(guarded) == hash(text) and stand_ins.shown(other + guarded) == other + text
         assert stand_ins.shown(guarded.replace(other, "z")) == text.replace(other, "z")
-
-
-# Failures and limits -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +151,8 @@ HEAVY = {
     "a wide field": ("{{ '%999999999d' % 1 }}", "more than 512 MiB"),
     "a wide format": ("{{ '{:>999999999}'.format(1) }}", "more than 512 MiB"),
     "doubling": (
-        "{% set n = namespace(x='ab') %}{% for a in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
-        "more than 512 MiB",
+        "{% set n = namespace(x='a') %}{% for a in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+        "512 MiB",
     ),
     "recursion": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
     "deep nesting": ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "ecursion"),
@@ -215,9 +214,6 @@ def test_the_work_of_long_conversations_grows_with_their_length() -> None:
         assert seconds(1_000_000, text) <= 30 * max(seconds(100_000, text), 0.005), text
 
 
-# Folders -------------------------------------------------------------------------------------------------------------
-
-
 def test_the_template_of_a_folder(tmp_path: Any) -> None:
     def written(**files: str) -> Any:
         for old in tmp_path.rglob("*.*"):
@@ -236,11 +232,9 @@ def test_the_template_of_a_folder(tmp_path: Any) -> None:
     assert names["bos_token"] == "<x>" and names["cls_token"] == "<s>" and names["eos_token"] == "</s>"
     with pytest.raises(TokenizerError, match=r"`chat_template` of .* must be a text, or a list"):
         written(tokenizer_config__json='{"chat_template": 3}')
-    with pytest.raises(TokenizerError, match="must have at most 1,048,576 characters"):
-        written(chat_template__jinja="x" * 1_048_577)
+    fails(TokenizerError, "must have at most 1,048,576 characters", written, chat_template__jinja="x" * 1_048_577)
     (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
-    with pytest.raises(TokenizerError, match="must be UTF-8: byte 0 is not"):
-        template_of(tmp_path, SpecialTokens())
+    fails(TokenizerError, "must be UTF-8: byte 0 is not", template_of, tmp_path, SpecialTokens())
 
 
 def test_dates_are_those_of_one_moment() -> None:

@@ -18,18 +18,14 @@ def steps(folder: Path) -> list[int]:
     return [item.step for item in list_checkpoints(folder)]
 
 
-def test_newest_is_by_step_also_beyond_eight_digits(tmp_path: Path) -> None:
+def test_newest_is_by_the_step_of_the_manifest_also_beyond_eight_digits(tmp_path: Path) -> None:
     for step in (123_456_789, 5, 99_999_999, 1_000_000_000):
         save(tmp_path, step)
     assert newest(tmp_path) == tmp_path / "step-1000000000"
     assert steps(tmp_path) == [1_000_000_000, 123_456_789, 99_999_999, 5]
-
-
-def test_the_manifest_says_the_step_not_the_name(tmp_path: Path) -> None:
-    save(tmp_path, 7).rename(tmp_path / "step-00000099")
-    save(tmp_path, 8)
-    assert newest(tmp_path) == tmp_path / "step-00000008"
-    assert steps(tmp_path) == [8, 7]
+    save(tmp_path / "named", 7).rename(tmp_path / "named" / "step-00000099")
+    save(tmp_path / "named", 8)
+    assert newest(tmp_path / "named") == tmp_path / "named" / "step-00000008" and steps(tmp_path / "named") == [8, 7]
 
 
 def test_newest_of_nothing_is_none(tmp_path: Path) -> None:

@@ -161,16 +161,7 @@ def test_r4_every_byte_of_the_manifest_counts(tmp_path: Path) -> None:
     verify(path.parent)
 
 
-def test_r4_a_missing_and_an_empty_manifest(tmp_path: Path) -> None:
-    path = save(tmp_path, 1)
-    (path / "MANIFEST.json").write_bytes(b"")
-    fails(CheckpointError, r"MANIFEST.json is malformed", verify, path)
-    (path / "MANIFEST.json").unlink()
-    fails(CheckpointError, r"MANIFEST.json is missing", verify, path)
-    fails(CheckpointError, "there is no such directory", verify, tmp_path / "absent")
-
-
-def test_each_fault_has_its_own_words(tmp_path: Path) -> None:
+def test_r4_each_fault_has_its_own_words(tmp_path: Path) -> None:
     path = save(tmp_path, 1)
     state = (path / "state.json").read_bytes()
     (path / "state.json").write_bytes(state + b" ")
@@ -182,6 +173,11 @@ def test_each_fault_has_its_own_words(tmp_path: Path) -> None:
     (path / "state.json").write_bytes(state)
     (path / "weights.bin").write_bytes(b"")
     fails(CheckpointError, r"weights.bin does not belong to it", verify, path)
+    (path / "MANIFEST.json").write_bytes(b"")
+    fails(CheckpointError, r"MANIFEST.json is malformed", verify, path)
+    (path / "MANIFEST.json").unlink()
+    fails(CheckpointError, r"MANIFEST.json is missing", verify, path)
+    fails(CheckpointError, "there is no such directory", verify, tmp_path / "absent")
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "directory", "socket"])

@@ -45,16 +45,8 @@ ODD = {
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     state = {"score": 0.1 + 0.2, "generators": {"python": [3, [1 << 63, 7], None]}, "name": "ação", "tiny": 5e-324}
     config = {"architecture": "encoder-decoder", "dropout": 0.1, "vocabulary": "português"}
-    path = save_checkpoint(
-        tmp_path / "run" / "checkpoints",
-        500,
-        config=config,
-        weights=ODD,
-        optimizer={"w.exp_avg": torch.ones(2)},
-        state=state,
-        extra={"tokenizer.json": b"\x00\xff"},
-        run_id="abc",
-    )
+    more = {"optimizer": {"w.exp_avg": torch.ones(2)}, "extra": {"tokenizer.json": b"\x00\xff"}, "run_id": "abc"}
+    path = save_checkpoint(tmp_path / "run" / "checkpoints", 500, config=config, weights=ODD, state=state, **more)
     assert path == tmp_path / "run" / "checkpoints" / "step-00000500"
     assert names(path) == [
         "MANIFEST.json", "config.json", "model.safetensors", "optimizer.safetensors", "state.json", "tokenizer.json"
@@ -71,17 +63,14 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     assert (path / "tokenizer.json").read_bytes() == b"\x00\xff"
 
 
-def test_the_tensor_file_is_the_librarys_own_byte_for_byte(tmp_path: Path) -> None:
+def test_the_tensor_file_is_the_librarys_own_byte_for_byte_and_shared_storage_is_written(tmp_path: Path) -> None:
     path = save_checkpoint(tmp_path, 1, config={}, weights=ODD, optimizer={}, state={})
     plain = {name: tensor.detach().contiguous() for name, tensor in ODD.items()}
     assert (path / "model.safetensors").read_bytes() == library_bytes(plain, {"format": "pt"})
     assert (path / "optimizer.safetensors").read_bytes() == library_bytes({}, {"format": "pt"})
     assert load_file(path / "model.safetensors").keys() == ODD.keys()
-
-
-def test_tensors_that_share_storage_are_each_written(tmp_path: Path) -> None:
     shared = torch.arange(4.0)
-    path = save_checkpoint(tmp_path, 1, config={}, weights={"a": shared, "b": shared}, optimizer={}, state={})
+    path = save_checkpoint(tmp_path, 2, config={}, weights={"a": shared, "b": shared}, optimizer={}, state={})
     back = load_checkpoint(path).weights
     assert torch.equal(back["a"], shared) and torch.equal(back["b"], shared)
 
@@ -131,10 +120,7 @@ def test_what_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
     weights = {f"{'n' * 60_000}{number}": torch.ones(1) for number in range(300)}
     for part, message in (
         ({"config": endless}, r"config\.json cannot be written: it is nested too deeply"),
-        (
-            {"config": {"text": "x" * (65 << 20)}},
-            r"config\.json .*: it has \d+ bytes, more than 67108864",
-        ),
+        ({"config": {"text": "x" * (65 << 20)}}, r"config\.json .*: it has \d+ bytes, more than 67108864"),
         ({"weights": weights}, r"model\.safetensors: its header would have \d+ bytes, more than 16"),
     ):
         parts: dict = {"config": {}, "weights": {}, "optimizer": {}, "state": {}} | part
@@ -145,10 +131,6 @@ def test_what_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
 def test_extra_files_have_plain_names_of_their_own(tmp_path: Path, name: str) -> None:
     with pytest.raises(CheckpointError, match="the name must match"):
         save_checkpoint(tmp_path, 1, config={}, weights={}, optimizer={}, state={}, extra={name: b""})
-
-
-def test_a_step_is_not_negative(tmp_path: Path) -> None:
-    fails(CheckpointError, "`step` must not be negative: got -1", save, tmp_path, -1)
 
 
 def test_a_damaged_checkpoint_is_set_aside_and_the_older_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -246,7 +228,9 @@ def test_r5_too_little_room_is_seen_before_anything_is_written(tmp_path: Path, m
     assert verify(save(tmp_path, 2)).step == 2
 
 
-def test_left_overs_are_cleared_when_room_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_left_overs_are_cleared_when_room_is_short_and_a_silent_system_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     left = tmp_path / f".tmp-9-{'a' * 32}"
     left.mkdir()
 
@@ -260,38 +244,30 @@ def test_left_overs_are_cleared_when_room_is_short(tmp_path: Path, monkeypatch: 
     save(tmp_path, 1)
     assert names(tmp_path) == ["step-00000001"]
 
-
-def test_a_file_system_that_does_not_tell_its_room_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent:
         f_blocks, f_frsize, f_bavail = 0, 4096, 0
 
     monkeypatch.setattr(os, "statvfs", lambda path: Silent)
-    assert verify(save(tmp_path, 1)).step == 1
+    assert verify(save(tmp_path, 2)).step == 2
 
 
-def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_and_a_negative_step_are_clear_errors(tmp_path: Path) -> None:
+    fails(CheckpointError, "`step` must not be negative: got -1", save, tmp_path, -1)
     (tmp_path / "file").write_bytes(b"")
     said = r"cannot save step 1 to .*: Not a directory; there is no earlier"
     fails(CheckpointError, said, save, tmp_path / "file" / "checkpoints", 1)
 
 
-def test_the_same_step_is_replaced(tmp_path: Path) -> None:
+def test_the_same_step_is_replaced_a_damaged_one_too_and_that_of_another_run_is_not(tmp_path: Path) -> None:
     save(tmp_path, 1, fill=1.0)
     path = save(tmp_path, 1, fill=2.0)
     assert load_checkpoint(path).weights["w"][0] == 2.0
     assert names(tmp_path) == ["step-00000001"]
-
-
-def test_another_runs_checkpoint_is_not_replaced(tmp_path: Path) -> None:
-    path = save(tmp_path, 1, run_id="a")
-    fails(CheckpointError, r"another run \('a', this one is 'b'\); .* not replaced", save, tmp_path, 1, run_id="b")
+    (path / "MANIFEST.json").write_bytes(b"{}")
+    assert verify(save(tmp_path, 1)).step == 1 and names(tmp_path) == ["step-00000001"]
+    path = save(tmp_path, 2, run_id="a")
+    fails(CheckpointError, r"another run \('a', this one is 'b'\); .* not replaced", save, tmp_path, 2, run_id="b")
     assert read_manifest(path).run_id == "a"
-
-
-def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path: Path) -> None:
-    (save(tmp_path, 1) / "MANIFEST.json").write_bytes(b"{}")
-    assert verify(save(tmp_path, 1)).step == 1
-    assert names(tmp_path) == ["step-00000001"]
 
 
 def test_an_interrupted_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

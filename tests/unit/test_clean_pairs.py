@@ -22,6 +22,7 @@ from atento_cli.corpus.clean_pairs import FILTERS, Filters, broken_rules, usual_
 from atento_cli.corpus.pair_evidence import FEWEST, Floats, WordTranslations, whole_and_right, words_of
 from atento_cli.main import application
 from atento_world import write
+from failing import fails
 
 EN_PT = ("en", "pt")
 
@@ -164,9 +165,6 @@ def test_equal_and_similar_pairs_and_unusual_lengths() -> None:
     assert Filters().reasons([(" ", "a")]) == [["empty"]]
 
 
-# The command ----------------------------------------------------------------------------------------------------------
-
-
 def clean(*arguments: str) -> str:
     done = CliRunner().invoke(application("data"), ["data", "clean", *arguments])
     if done.exception is not None:
@@ -213,16 +211,14 @@ def test_tables_are_read_as_by_other_commands(here: Path) -> None:
     assert table(here / "k.tsv")[1:] == [["The house; old.", "A casa velha."]]
     assert table(here / "d.tsv")[1:] == [["3", "empty", "One", ""]]
     (here / "p.jsonl").write_text('{"source": "a\\tb", "target": "c"}\n', encoding="utf-8")
-    with pytest.raises(UsageError, match=re.escape("--out k.tsv: a text has a tab or a line end")):
-        clean("p.jsonl", *to)
+    fails(UsageError, re.escape("--out k.tsv: a text has a tab or a line end"), clean, "p.jsonl", *to)
     clean("p.jsonl", "--out", "k.jsonl", "--dropped", "d.jsonl")
 
 
 def test_wrong_requests_and_broken_rows_are_refused(here: Path) -> None:
     (here / "p.tsv").write_text("one\tum\nbroken\ntwo\tdois\n", encoding="utf-8")
     to = ("--out", "k.tsv", "--dropped", "d.tsv")
-    with pytest.raises(UsageError, match=re.escape("p.tsv:2: 1 column")):
-        clean("p.tsv", *to)
+    fails(UsageError, re.escape("p.tsv:2: 1 column"), clean, "p.tsv", *to)
     clean("p.tsv", *to, "--skip-bad")
     line, reason, *_ = table(here / "d.tsv")[1]
     assert line == "2" and "broken: p.tsv:2: 1 column" in reason
@@ -233,11 +229,9 @@ def test_wrong_requests_and_broken_rows_are_refused(here: Path) -> None:
         "p.tsv --out k.tsv --dropped d.csv": "--dropped must end in .tsv or .jsonl",
         "p.txt --out k.tsv --dropped d.tsv": "PAIRS p.txt",
     }.items():
-        with pytest.raises(UsageError, match=re.escape(said)):
-            clean(*line.split())
+        fails(UsageError, re.escape(said), clean, *line.split())
     (here / "e.tsv").write_text("", encoding="utf-8")
-    with pytest.raises(DataError, match=r"e\.tsv"):
-        clean("e.tsv", *to)
+    fails(DataError, r"e\.tsv", clean, "e.tsv", *to)
     assert (here / "p.tsv").read_text(encoding="utf-8").startswith("one\tum")
 
 
@@ -280,5 +274,4 @@ def test_a_translator_and_an_encoder_are_evidence_too(here: Path) -> None:
     wrong = [number for number in kinds if kinds[number] == "misaligned"]
     assert sum(number in dropped for number in wrong) >= 0.9 * len(wrong)
     assert record["dropped"] == len(dropped) and len(dropped - kinds.keys()) <= 0.05 * len(pairs)
-    with pytest.raises(UsageError, match="no-such-model"):
-        clean("p.tsv", *to, "--reverse", "no-such-model")
+    fails(UsageError, "no-such-model", clean, "p.tsv", *to, "--reverse", "no-such-model")

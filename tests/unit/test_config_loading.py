@@ -165,14 +165,11 @@ def test_tilde_goes_back_to_the_default(write: Write) -> None:
     assert loaded.origins["training.seed"] == "default"
 
 
-def test_a_preset_replaced_keeps_the_changes_and_a_text_does_not(write: Write) -> None:
+def test_a_preset_replaced_keeps_the_changes_a_text_does_not_and_an_alias_is_one_place(write: Write) -> None:
     text = MINIMAL + "network: {preset: transformer-tiny, n_layers: 5}\n"
     kept = load(text, write, "network.preset=transformer-base").recipe.network
     fresh = load(text, write, "network=transformer-base").recipe.network
     assert kept == preset("transformer-base", n_layers=5) and fresh == preset("transformer-base")
-
-
-def test_overrides_through_an_alias_change_one_place(write: Write) -> None:
     text = "task: translation\ndata:\n  train: {world: train}\n  valid: &v {world: valid}\n  test: *v\n"
     recipe = load(text, write, "data.valid.count=5").recipe
     assert (recipe.data.valid[0].count, recipe.data.test[0].count) == (5, None)
@@ -310,9 +307,16 @@ def test_the_right_of_a_window_warns_in_a_decoder_alone() -> None:
         assert warned.count("network.mask.right has no effect: a decoder attends to") == count
 
 
-def test_a_seed_of_files_warns(write: Write) -> None:
+def test_what_has_no_effect_warns_and_the_same_with_its_effect_does_not(write: Write) -> None:
     [only] = load(MINIMAL, write, "data.train.seed=3").warnings
     assert only == "command line: data.train.0.seed has no effect: it is for the micro-world only"
+    text = "task: classification\ndata: {train: {world: train, labels: tense}}\ninit: model\n"
+    heads = "network: {d_model: 8, heads: [{kind: classification, hidden: true, labels: [a, b]}]}\n"
+    [only] = load(text + heads, write).warnings
+    assert "network.d_model has no effect" in only
+    text = "task: translation\ndata: {train: {world: train}, valid: {world: valid, seed: 2}}\nmetrics: bleu\n"
+    text += "decoding: {length_penalty: 2}\ntraining: {early_stop: 3, validate_every: 3, steps: 9}\n"
+    assert load(text, write).warnings == []
 
 
 @pytest.mark.parametrize("objective", ["prefix", "causal", ["prefix", "causal"]], ids=str)
@@ -321,16 +325,3 @@ def test_data_pack_is_of_causal_modelling(objective: Any, write: Write) -> None:
     warnings = load(text + f"objective: {json.dumps(objective)}\n", write).warnings
     expected = "my.yaml:2:37: data.pack has no effect: only the objective causal packs texts"
     assert warnings == ([expected] if objective == "prefix" else [])
-
-
-def test_new_heads_of_an_initial_model_are_the_recipes(write: Write) -> None:
-    text = "task: classification\ndata: {train: {world: train, labels: tense}}\ninit: model\n"
-    heads = "network: {d_model: 8, heads: [{kind: classification, hidden: true, labels: [a, b]}]}\n"
-    [only] = load(text + heads, write).warnings
-    assert "network.d_model has no effect" in only
-
-
-def test_the_same_options_with_their_effect_do_not_warn(write: Write) -> None:
-    text = "task: translation\ndata: {train: {world: train}, valid: {world: valid, seed: 2}}\nmetrics: bleu\n"
-    text += "decoding: {length_penalty: 2}\ntraining: {early_stop: 3, validate_every: 3, steps: 9}\n"
-    assert load(text, write).warnings == []

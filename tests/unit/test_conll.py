@@ -1,6 +1,7 @@
 """Columns of words and tags: separators, documents, comments, columns by number, CoNLL-U, and every bad input."""
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from atento.config.tables.task_spec import Field
 from atento.data.files import conll
 from atento.data.records.labelled_data import source_of
 from atento.data.records.reader import Records, read_records
+from failing import fails
 
 TAGGING = (Field("tokens", "words"), Field("tags", "tags"))
 TWO = [(("Ana", "mora", "aqui"), ("B-PER", "O", "O")), (("Lisboa",), ("B-LOC",))]
@@ -116,15 +118,10 @@ def test_columns_that_the_file_has_not_are_refused(tmp_path: Path) -> None:
         ({"tokens": -3}, "a.conll:1: 2 columns, and column -3 is requested; columns are counted from 0"),
         ({"tokens": 1}, "a.conll:1: 2 columns, and a word and its tag must stand in two"),
     ):
-        with pytest.raises(DataError) as error:
-            read(tmp_path, "Ana B-PER\n", **keys)
-        assert str(error.value) == says
-    with pytest.raises(DataError, match=r"a\.conll:1: 1 column, and a word and its tag must stand in two"):
-        read(tmp_path, "Ana\n")
-    with pytest.raises(RecipeError, match=r"`file: a\.conll` has no column names"):
-        read(tmp_path, "Ana O\n", tokens="word", tags="tag")
-    with pytest.raises(DataError, match=r"a\.conll: holds no example"):
-        read(tmp_path, "-DOCSTART- O\n\n\n")
+        fails(DataError, f"^{re.escape(says)}$", read, tmp_path, "Ana B-PER\n", **keys)
+    fails(DataError, r"a\.conll:1: 1 column, and a word and its tag must stand in two", read, tmp_path, "Ana\n")
+    fails(RecipeError, r"`file: a\.conll` has no column names", read, tmp_path, "Ana O\n", tokens="word", tags="tag")
+    fails(DataError, r"a\.conll: holds no example", read, tmp_path, "-DOCSTART- O\n\n\n")
 
 
 def test_columns_of_words_hold_no_pairs_of_texts(tmp_path: Path) -> None:
@@ -145,16 +142,12 @@ def test_an_evaluation_needs_no_columns_where_the_format_has_them(tmp_path: Path
     assert source_of(named, "tagging") == SourceConfig(file=named, tokens=0, tags=1)
 
 
-def test_a_sentence_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sentence_without_end_and_a_bomb_of_gzip_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = (b" " * (1 << 20) + b"\n") * 34
+    fails(DataError, "the gzip data grow more than 200 times", read, tmp_path, bomb, "a.conll.gz")
     monkeypatch.setattr(conll, "LINE_LIMIT", 1 << 20)
     said = r"a.conll:\d+: the sentence is longer than 1 MiB; a blank line ends a sentence"
-    with pytest.raises(DataError, match=said):
-        read(tmp_path, "abcdefgh O\n" * 120_000)
-
-
-def test_a_bomb_of_gzip_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="the gzip data grow more than 200 times"):
-        read(tmp_path, (b" " * (1 << 20) + b"\n") * 34, "a.conll.gz")
+    fails(DataError, said, read, tmp_path, "abcdefgh O\n" * 120_000)
 
 
 def test_comments_of_conll_u_between_words_separated_by_spaces(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from atento.text import Tokenizer, train_tokenizer
 from atento.text.characters import word_characters
 from atento.text.encoded import whole_characters
 from atento.training.losses import Call, losses
+from failing import fails
 
 KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
 ASTRONAUT, WAVE = "👩\u200d🚀", "👋🏽"
@@ -179,9 +180,6 @@ def test_what_windows_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
         cut(tokenizer, "quem ?", CONTEXT, 12, 4)
 
 
-# The best span
-
-
 @pytest.mark.parametrize("max_answer", [1, 4, 50])
 def test_span_scores_are_those_of_every_span_in_every_window(max_answer: int) -> None:
     draw = np.random.default_rng(7)
@@ -288,11 +286,7 @@ def test_the_threshold_decides_between_an_answer_and_none() -> None:
     for threshold in (0.0, math.inf):
         assert best(threshold, " ") == best(threshold, "\n", unanswerable=False) == [""]  # there is no span
     for name, value in (("n_best", 0), ("max_answer", 0), ("null_threshold", math.nan)):
-        with pytest.raises(UsageError, match=f"`{name}` must be"):
-            AnswerSearch(**{name: value})  # type: ignore[arg-type]
-
-
-# The loss
+        fails(UsageError, f"`{name}` must be", AnswerSearch, **{name: value})
 
 
 def test_the_loss_is_the_mean_of_both_ends_over_real_tokens() -> None:
@@ -318,8 +312,7 @@ def test_a_head_on_the_decoder_reads_no_context() -> None:
     sizes: dict[str, Any] = {"vocab_size": 9, "d_model": 8, "d_ff": 8, "n_heads": 1}
     with pytest.raises(CapabilityError, match="must stand on the encoder"):
         answer_head(NetworkConfig("encoder-decoder", heads=(HeadConfig("answer", side="decoder"),), **sizes))
-    with pytest.raises(CapabilityError, match="has no answer head"):
-        answer_head(NetworkConfig("encoder", **sizes))
+    fails(CapabilityError, "has no answer head", answer_head, NetworkConfig("encoder", **sizes))
 
 
 def test_windows_that_would_share_more_than_half_are_said() -> None:
@@ -337,10 +330,7 @@ def test_windows_that_would_share_more_than_half_are_said() -> None:
         warnings = load_recipe({"task": task, "data": data}, environment={}).warnings
         found = [warning for warning in warnings if "stride" in warning]
         assert len(found) == len(said) and all(one in warning for one, warning in zip(said, found))
-
-
-def test_keys_of_windows_have_no_effect_on_other_tasks() -> None:
-    recipe = {"task": "translation", "data": {"train": {"world": "train"}, "stride": 5, "max_answer": 3}}
+    recipe = {"task": "translation", "data": {"train": {"world": "train"}, "stride": 5, "max_answer": 3}}  # of others
     for key in ("data.stride", "data.max_answer"):
         (text,) = (text for text in load_recipe(recipe).warnings if f"{key} has no effect" in text)
         assert "this task has no contexts of questions" in text or "nothing is read in windows" in text

@@ -25,16 +25,14 @@ OWN = NetworkConfig(vocab_size=VOCABULARY, d_model=16, d_ff=24, n_heads=4, n_lay
 BERT, LLAMA = tiny_config("bert-base"), tiny_config("llama3-8b")
 LABELS = ("a", "b", "c")
 YARN = PositionConfig("rotary", stretch=StretchConfig(8.0, trained_len=16, yarn=True))
-HELD: dict[str, NetworkConfig] = {
-    **{
-        name: tiny_config(name)
-        for name in (
-            *("transformer-tiny", "marian", "bart-base", "mbart-large-50", "pegasus-large", "nllb-200-600m"),
-            *("t5-small", "t5-11-small", "mt5-small", "gpt1", "gpt2", "llama3-8b", "qwen2-0-5b", "qwen3-0-6b"),
-            *("gemma-2b", "bert-base", "roberta-base", "xlm-roberta-base", "distilbert-base", "electra-small"),
-            *("albert-base", "mpnet-base", "modernbert-base", "deberta-v3-base", "deberta-v2-xlarge"),
-        )
-    },
+FAMILIES = (
+    *("transformer-tiny", "marian", "bart-base", "mbart-large-50", "pegasus-large", "nllb-200-600m"),
+    *("t5-small", "t5-11-small", "mt5-small", "gpt1", "gpt2", "llama3-8b", "qwen2-0-5b", "qwen3-0-6b"),
+    *("gemma-2b", "bert-base", "roberta-base", "xlm-roberta-base", "distilbert-base", "electra-small"),
+    *("albert-base", "mpnet-base", "modernbert-base", "deberta-v3-base", "deberta-v2-xlarge"),
+)
+SOME_HEADS = PositionConfig("rotary", heads=(1, 2), stretch=StretchConfig(8.0, trained_len=16))
+HELD: dict[str, NetworkConfig] = {name: tiny_config(name) for name in FAMILIES} | {
     "mistral, a window": tiny_config("mistral-7b", mask=MaskConfig("window", left=5, right=0)),
     "own, pre-norm, untied, shared heads": changed(
         OWN, norm="pre", attention={"n_kv_heads": 2}, embedding={"shared": False}, output={"tied": False, "bias": True}
@@ -42,11 +40,7 @@ HELD: dict[str, NetworkConfig] = {
     "own, Shaw's positions": changed(OWN, positions=PositionConfig("shaw", max_distance=4)),
     "own, ALiBi and learned": changed(OWN, positions=(PositionConfig("alibi"), PositionConfig("learned", gate=True))),
     "own, a matrix for some heads": changed(OWN, positions=PositionConfig("matrix", heads=(0, 2), max_distance=5)),
-    "decoder, stretched rotations of some heads": changed(
-        LLAMA,
-        attention={"n_kv_heads": None},
-        positions=PositionConfig("rotary", heads=(1, 2), stretch=StretchConfig(8.0, trained_len=16)),
-    ),
+    "decoder, stretched rotations of some heads": changed(LLAMA, attention={"n_kv_heads": None}, positions=SOME_HEADS),
     "decoder, YaRN": changed(LLAMA, positions=YARN),
     "encoder of T5": changed(tiny_config("t5-11-small"), architecture="encoder", output={"tied": True}),
     "encoder, a mix of layers": changed(BERT, layer_mix=True),

@@ -40,6 +40,7 @@ from atento.training.losses import on_device
 from atento.training.replica import joined
 from atento.training.step import Updater
 from cuda_twin import CudaTensor, cuda_twin
+from failing import fails
 from test_attention_kernels import MASKS, B, H, S, T, check_dropout
 from test_attention_varlen import MASKS as VARLEN_MASKS
 from test_attention_varlen import outcome, qkv
@@ -64,8 +65,7 @@ def test_the_twin_tells_devices_apart(twin: None) -> None:
         x + torch.ones(2, 3)
     with pytest.raises(RuntimeError, match="same device"):
         torch.ones(2, 3)[x[0].long()]
-    with pytest.raises(RuntimeError, match="numpy"):
-        x.numpy()
+    fails(RuntimeError, "numpy", x.numpy)
 
 
 @pytest.mark.covering
@@ -92,8 +92,7 @@ def test_dropout_of_attention_on_a_gpu_is_a_function_of_its_key(twin: None) -> N
     check_dropout("cuda:0")
     assert torch.equal(torch.default_generator.get_state(), state)
     x = torch.zeros(1, 1, 1, 8)
-    with pytest.raises(ValueError, match="drops weights on a GPU alone"):
-        attend(x, x, x, dropout=0.1, kernel="fused")
+    fails(ValueError, "drops weights on a GPU alone", attend, x, x, x, dropout=0.1, kernel="fused")
 
 
 @pytest.mark.parametrize(("smoothing", "r_drop"), [(0.0, 0.0), (0.1, 0.0), (0.1, 2.0)])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.decoding import Beam, Greedy, Hypothesis, generate
+from failing import fails
 
 EOS, START = 1, 0
 STATES, LONGEST = 97, 12
@@ -232,14 +233,11 @@ def test_l4_the_beam_of_the_notes_step_by_step() -> None:
         assert not any(h.finished for h in found)
 
 
-def test_unfinished_outputs_only_fill_up() -> None:
+def test_unfinished_outputs_only_fill_up_and_there_may_be_fewer_than_asked_for() -> None:
     """A finished output stands before any that the limit cut off, however likely that one was."""
     toy = Written(3, {(): {EOS: 0.1, A: 0.9}, (A,): {A: 1.0}, (A, A): {A: 1.0}})
     [found] = generate(toy, ids(0), Beam(2, 0.0, 2), max_new_tokens=2)
     assert [(h.ids, h.finished) for h in found] == [([], True), ([A, A], False)]
-
-
-def test_fewer_outputs_than_asked_for_where_there_are_no_more() -> None:
     toy = Written(3, {(): {A: 1.0}})
     [found] = generate(toy, ids(0), Beam(4, 1.0, 4), max_new_tokens=5)
     assert [h.ids for h in found] == [[A]] and found[0].log_prob == 0.0
@@ -293,10 +291,8 @@ def test_what_cannot_be_is_refused() -> None:
         ({"n_best": 0}, "`n_best` must lie between 1 and `width` 4: got 0"),
         ({"stopping": "never"}, "`stopping` must be 'fixed' or 'shrinking': got 'never'"),
     ):
-        with pytest.raises(ValueError, match=message):
-            replace(Beam(), **bad)  # type: ignore[arg-type]
+        fails(ValueError, message, replace, Beam(), **bad)
     chain = Chain.random(0, 2, 4)
     with pytest.raises(ValueError, match="`max_new_tokens` gives one number a row: got 3 for 2 rows"):
         generate(chain, ids(0, 1), Greedy(), max_new_tokens=[1, 2, 3])
-    with pytest.raises(ValueError, match=r"unknown strategy 'int'\. Known: Beam, Greedy"):
-        generate(chain, ids(0), 3, max_new_tokens=1)  # type: ignore[arg-type]
+    fails(ValueError, r"unknown strategy 'int'\. Known: Beam, Greedy", generate, chain, ids(0), 3, max_new_tokens=1)

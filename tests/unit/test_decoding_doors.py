@@ -30,6 +30,7 @@ from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_cli.main import application
 from atento_serve.engine.requests import generator_for
+from failing import fails
 
 TEXTS = ["abcab", "dd c", "e"]
 MOST = 6
@@ -77,11 +78,8 @@ TABLE: list[tuple[str, Any, dict[str, Any]]] = [  # option, value, the options b
     ("stop_tokens", ["a", "."], {}),
     ("seed", 9, {"sample": True}),
 ]
-ALIKE = {  # they change no output: test_v9_neither_batch_size_nor_order_changes_a_translation, test_decoding_draft
-    "batch_tokens",
-    "draft",
-    "draft_tokens",
-}
+# they change no output: test_v9_neither_batch_size_nor_order_changes_a_translation, test_decoding_draft
+ALIKE = {"batch_tokens", "draft", "draft_tokens"}
 Outputs = list[list[tuple[str, float]]]
 
 
@@ -94,15 +92,9 @@ def tokenizer() -> Tokenizer:
 def folder(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network with random weights, large enough that its distributions are peaked, as a model folder."""
     torch.manual_seed(5)
-    config = NetworkConfig(
-        d_model=16,
-        d_ff=24,
-        n_heads=2,
-        n_layers=1,
-        dropout=0.0,
-        vocab_size=tokenizer.vocab_size,
-        ids=SpecialIds(pad=tokenizer.pad_id, start=tokenizer.bos_id, eos=tokenizer.eos_id),
-    )
+    ids = SpecialIds(pad=tokenizer.pad_id, start=tokenizer.bos_id, eos=tokenizer.eos_id)
+    sizes = {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1, "vocab_size": tokenizer.vocab_size}
+    config = NetworkConfig(dropout=0.0, ids=ids, **sizes)
     network = build_network(config).eval()
     with torch.no_grad():
         for weight in network.parameters():
@@ -258,10 +250,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"stop_tokens": ["ab"]}, "`stop_tokens`: the model's vocabulary has no token 'ab'"),
     ({"prefix": "abc", "banned_words": ["b"]}, "`prefix` must not contain banned words or tokens: got 'b' in 'abc'"),
     ({"required_words": ["abc"], "banned_tokens": ["c"]}, "`required_words` must not contain banned words or tokens"),
-    (
-        {"banned_words": [*"abcdef"], "banned_tokens": ["g", "."]},
-        "`banned_words` and `banned_tokens` leave no token of",
-    ),
+    ({"banned_words": [*"abcdef"], "banned_tokens": ["g", "."]}, "`banned_words` and `banned_tokens` leave no token"),
     ({"prefix": "abcd", "max_new_tokens": 3}, "`prefix` and `required_words` take 4 tokens: an output may have 3"),
     ({"required_words": ["abc", "bcd"], "max_new_tokens": 3}, "`prefix` and `required_words` take 4 tokens"),
 ]
@@ -325,8 +314,7 @@ def test_the_exact_search_ranks_by_the_rules_that_a_program_adds(model: Model, m
 def test_a_stream_and_the_service_load_no_model_to_compare_outputs_with(model: Model) -> None:
     usual = Model(model.network, model.tokenizer, {**model.config, "decoding": {"mbr": "embeddings:x"}}, None)
     for one in (lambda: model.stream("abc", mbr="embeddings:x"), lambda: generator_for(usual, "translate", "{}", None)):
-        with pytest.raises(UsageError, match="`mbr` embeddings:x needs another model, which neither a stream nor the"):
-            one()
+        fails(UsageError, "`mbr` embeddings:x needs another model, which neither a stream nor the", one)
 
 
 def test_a_stream_heeds_words_and_refuses_what_needs_a_search(model: Model) -> None:
@@ -338,8 +326,7 @@ def test_a_stream_heeds_words_and_refuses_what_needs_a_search(model: Model) -> N
     usual = Model(model.network, model.tokenizer, {**model.config, "decoding": {"groups": 2, "diversity": 1.0}}, None)
     assert "".join(usual.stream("abc", max_new_tokens=6)) == model.translate("abc", greedy=True, max_new_tokens=6)
     for wrong in ({"mbr": "chrf"}, {"exact": True}, {"n_best": 2}):
-        with pytest.raises(UsageError, match="a stream is one output of greedy search, sampling or a beam"):
-            model.stream("abc", **wrong)  # type: ignore[arg-type]
+        fails(UsageError, "a stream is one output of greedy search, sampling or a beam", model.stream, "abc", **wrong)
 
 
 def test_words_that_a_recipes_vocabulary_cannot_write_are_refused_before_training(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from atento.notes.listing_mbr import calculate_bleu, from_function, minimum_baye
 from atento_lab.notes.checks.mbr import ORDER_EXAMPLE, mbr_listing, minimum_risk, smoothed_bleu
 from atento_lab.notes.checks.toys import ToyLanguageModel, ToySeq2Seq, random_chain, table_chain
 from benchmarks.mbr import agreement, measure_mbr, noisy_candidates
+from failing import fails
 
 Matrix = list[list[float]]
 
@@ -143,8 +144,7 @@ def test_h10_what_is_odd_is_defined(name: str, itself: bool, method: Any) -> Non
     ],
 )
 def test_what_is_refused(texts: Any, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        minimum_bayes_risk_choice(texts, **options)
+    fails(UsageError, said, minimum_bayes_risk_choice, texts, **options)
 
 
 # The quick ways ------------------------------------------------------------------------------------------------------
@@ -382,8 +382,7 @@ def test_ids_are_spelled_in_letters_that_stay_apart() -> None:
     ],
 )
 def test_strategies_that_cannot_be(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        MBR(**options)
+    fails(ValueError, said, MBR, **options)
 
 
 # The notes' listing --------------------------------------------------------------------------------------------------
@@ -454,8 +453,7 @@ def test_k4_what_is_refused() -> None:
     requests = pytest.importorskip("atento_serve.engine.requests")
     with pytest.raises(UsageError, match=r"rouge, .*, as the service loads no other model for it: got 'comet:comet'"):
         requests.generator_for(None, "translate", '{"mbr": "comet:comet"}', None)
-    with pytest.raises(UsageError, match="unknown utility 'bleau'"):
-        minimum_bayes_risk(ToySeq2Seq(), torch.tensor([3]), utility="bleau")
+    fails(UsageError, "unknown utility 'bleau'", minimum_bayes_risk, ToySeq2Seq(), torch.tensor([3]), utility="bleau")
 
 
 # The measurement -----------------------------------------------------------------------------------------------------

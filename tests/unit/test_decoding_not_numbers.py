@@ -19,6 +19,7 @@ from atento.decoding.stream import stream
 from atento.inference.fast import FastStepFunction
 from atento.inference.graphs import GraphStepFunction
 from atento.networks import build_network
+from failing import fails
 from test_decoding_chains import Chain
 
 CONFIG = NetworkConfig(vocab_size=23, d_model=16, d_ff=24, n_heads=2, n_layers=1, dropout=0.0)
@@ -80,21 +81,17 @@ def test_w9_rules_do_not_hide_it(strategy: Any, rule: Any) -> None:
 
 def test_w9_what_is_not_a_search_says_it_too() -> None:
     network = broken(CONFIG)
-    with pytest.raises(AtentoError, match="token 1 of output 1"):
-        next(stream(network, SOURCE[:1], Greedy(), max_new_tokens=3))
+    fails(AtentoError, "token 1 of output 1", next, stream(network, SOURCE[:1], Greedy(), max_new_tokens=3))
     for step_function in (network, FastStepFunction(network)):
-        with pytest.raises(AtentoError, match="token 1 of output 1"):
-            forced_scores(step_function, SOURCE, [[5, 6], [7]])
-    with pytest.raises(AtentoError, match="token 1 of output 1"):
-        exact_search(network, SOURCE[:1], max_new_tokens=3)
+        fails(AtentoError, "token 1 of output 1", forced_scores, step_function, SOURCE, [[5, 6], [7]])
+    fails(AtentoError, "token 1 of output 1", exact_search, network, SOURCE[:1], max_new_tokens=3)
 
     def predict(ids: Tensor) -> Tensor:
         logits = nn.functional.one_hot(ids, 23).double()
         logits[1, 2, 4] = torch.nan
         return logits
 
-    with pytest.raises(AtentoError, match="token 3 of output 2"):
-        mask_predict(predict, torch.full((2, 4), 22), 22, iterations=2)
+    fails(AtentoError, "token 3 of output 2", mask_predict, predict, torch.full((2, 4), 22), 22, iterations=2)
 
 
 def test_w9_the_last_step_is_looked_at_too() -> None:

@@ -69,9 +69,6 @@ def ids(*sources: int) -> Tensor:
     return torch.tensor(sources, dtype=torch.long)[:, None]
 
 
-# What is drawn
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 def test_h2_h3_h4_h5_draws_follow_the_shaped_distribution(strategy: Sample) -> None:
     """χ² of 5,000 draws: as many samples of one row, and one sample each of as many rows of one seed."""
@@ -131,9 +128,6 @@ def test_h2_equals_a_slow_sampler(seed: int, seeds: list[int], strategy: Sample,
             assert one.ids == written and one.finished == finished
             assert one.token_scores == pytest.approx(scores, abs=1e-12)  # the model's own, unfiltered
             assert one.log_prob == one.score == pytest.approx(sum(scores), abs=1e-12)
-
-
-# Nobody else matters
 
 
 @settings(max_examples=40)
@@ -205,9 +199,6 @@ def test_h2_h12_a_network_draws_the_same_in_any_batch_order_and_padding(kind: st
         assert written([0, 1, 2, 3, 4], left=True) == together
 
 
-# Its bounds
-
-
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 1000),
@@ -277,9 +268,6 @@ def test_a_row_to_which_the_rules_leave_nothing_ends_unfinished_and_the_others_g
     assert [row[0].ids for row in nothing] == [[], []]
 
 
-# Seeds
-
-
 def test_without_a_seed_chance_decides_and_pytorchs_seed_fixes_it() -> None:
     toy = Constant(torch.zeros(50, dtype=torch.float64))
 
@@ -290,9 +278,6 @@ def test_without_a_seed_chance_decides_and_pytorchs_seed_fixes_it() -> None:
     one, other = drawn(), drawn()
     torch.manual_seed(1)
     assert one != other and drawn() == one
-
-
-def test_what_does_not_draw_asks_no_generator() -> None:
     torch.manual_seed(2)
     before = torch.get_rng_state()
     generate(chain(6), ids(0), Greedy(), max_new_tokens=3)
@@ -305,17 +290,11 @@ def test_draws_come_from_no_support_of_probability_zero() -> None:
     toy = Constant(torch.tensor([-INF, 0.0, -INF, -INF, 0.0, -INF]))
     (found,) = generate(toy, ids(0), Sample(n=500), max_new_tokens=1, eos_id=(), seed=4)
     assert {one.ids[0] for one in found} == {1, 4}
-
-
-def test_the_number_zero_draws_no_token_of_probability_zero() -> None:
-    """SplitMix64 hashes 0 to 0: that key's first number is exactly 0."""
+    # SplitMix64 hashes 0 to 0: that key's first number is exactly 0
     key = torch.tensor([2**64 - 0x9E3779B97F4A7C15])
     assert float(uniform(key, 0)) == 0
     token = int(draw(torch.tensor([[-INF, -INF, 0.0, 1.0]], dtype=torch.float64), Sample(), key, 0))
     assert token == 2
-
-
-# The trace
 
 
 def test_m7_the_trace_tells_the_distribution_before_and_after_each_filter() -> None:
@@ -333,9 +312,6 @@ def test_m7_the_trace_tells_the_distribution_before_and_after_each_filter() -> N
     assert [one.token for one in taken] == [(one.ids or [EOS])[0] for one in found[0]]
     with_none = generate(toy, ids(0), strategy, max_new_tokens=4, rules=[Banned([[2]])], seed=9)
     assert with_none == found
-
-
-# What cannot be
 
 
 @pytest.mark.parametrize(
@@ -373,6 +349,8 @@ def test_strategies_that_cannot_be_are_refused(bad: dict[str, float], message: s
 def test_requests_that_cannot_be_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         generate(chain(8), ids(0, 1, 2), Sample(), **{"max_new_tokens": 2} | options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"`ids` must be of shape \(B,S\): got \(3,\)"):
+        generate(random_chain(4), torch.tensor([1, 2, 3]), Sample(), max_new_tokens=2)
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
@@ -381,8 +359,3 @@ def test_numbers_of_numpy_are_numbers() -> None:
     plain: Any = {name: int(value) for name, value in given.items()}
     rows = ids(0, 1, 2)
     assert generate(chain(8), rows, Sample(), **given) == generate(chain(8), rows, Sample(), **plain)
-
-
-def test_ids_of_one_row_need_their_dimension() -> None:
-    with pytest.raises(ValueError, match=r"`ids` must be of shape \(B,S\): got \(3,\)"):
-        generate(random_chain(4), torch.tensor([1, 2, 3]), Sample(), max_new_tokens=2)

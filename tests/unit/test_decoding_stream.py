@@ -20,11 +20,10 @@ from atento.decoding.stream import Token, stream
 from atento.text import Tokenizer, train_tokenizer
 from atento.text.streaming import TextStream, stream_text
 from atento_lab.notes.checks.toys import EOS, Chain
+from failing import fails
 from test_decoding_sampling import tiny
 
 KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
-
-# Tokens --------------------------------------------------------------------------------------------------------------
 
 
 class Counted(Chain):
@@ -126,11 +125,7 @@ def test_tokens_come_as_they_are_written() -> None:
     ],
 )
 def test_streams_that_cannot_be_are_refused_at_once(ids: Tensor, strategy: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        stream(chain(0), ids, strategy, max_new_tokens=3)
-
-
-# Text ----------------------------------------------------------------------------------------------------------------
+    fails(ValueError, message, stream, chain(0), ids, strategy, max_new_tokens=3)
 
 
 def lines() -> list[str]:
@@ -210,15 +205,12 @@ def test_what_stands_before_decides_about_spaces_and_is_not_repeated(kind: str, 
         assert whole.endswith("".join(pieces))
 
 
-def test_a_word_goes_out_when_it_is_complete() -> None:
+def test_a_word_goes_out_when_it_is_complete_and_a_character_when_its_bytes_are() -> None:
     tokenizer = Tokenizer.from_vocabulary("wordpiece", ["o", "gat", "##inho", "##o", "pul", "##ou", "-", "."])
     ids = [tokenizer.token_id(piece) for piece in ["o", "gat", "##inho", "pul", "##ou", "."]]
     text = TextStream(tokenizer)
     assert [text.push(token) for token in ids if token is not None] == ["", "o", "", " gatinho", "", ""]
     assert text.finish() == " pulou."
-
-
-def test_a_character_goes_out_when_its_bytes_are_complete() -> None:
     tokenizer = trained("byte")
     text = TextStream(tokenizer)
     assert [text.push(token) for token in tokenizer.encode("aé😀\u0301b")] == [
@@ -273,5 +265,4 @@ def test_no_more_ids_are_asked_for_once_it_stopped() -> None:
 
     assert "".join(stream_text(tokenizer, ids(), stop=["at"])) == "o g" and len(asked) == 5
     for stop, got in (("at", "'at'"), ([""], r"\[''\]")):
-        with pytest.raises(ValueError, match=f"`stop` .* got {got}"):
-            TextStream(tokenizer, stop=stop)
+        fails(ValueError, f"`stop` .* got {got}", TextStream, tokenizer, stop=stop)

@@ -22,6 +22,7 @@ from atento.data.objectives.denoising import Noise, sentence_numbers
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
 from atento.text.tokenizer_training import train_tokenizer
+from failing import fails
 
 MASK = 4
 NONE = Noise(MASK, infilling=0.0, permutation=0.0)
@@ -120,9 +121,7 @@ def test_the_target_is_the_clean_text_and_sentences_are_those_of_the_text(kind: 
 
 
 def test_wrong_noise_is_named() -> None:
-    with pytest.raises(RecipeError, match=r"`deletion` must lie in \[0, 1\): got 1"):
-        ObjectiveConfig("denoising", deletion=1.0)
+    fails(RecipeError, r"`deletion` must lie in \[0, 1\): got 1", ObjectiveConfig, "denoising", deletion=1.0)
     with pytest.raises(RecipeError, match="needs noise: infilling, deletion, permutation, rotation are all 0"):
         ObjectiveConfig("denoising", infilling=0.0, permutation=0.0)
-    with pytest.raises(RecipeError, match="`rotation` has no effect on the objective masked"):
-        ObjectiveConfig("masked", rotation=0.5)
+    fails(RecipeError, "`rotation` has no effect on the objective masked", ObjectiveConfig, "masked", rotation=0.5)

@@ -19,6 +19,7 @@ from atento.config.sections.position_scheme import PositionConfig
 from atento.inference.fast_state import why_not_fast
 from atento.inspection.decompose import decompose
 from atento.networks import Decoder, Encoder
+from failing import fails
 from tensors import normal
 
 B, H, L, D, K = 2, 2, 37, 12, 6
@@ -124,14 +125,11 @@ def test_dropout_falls_on_the_vectors_anew_in_each_layer() -> None:
     assert torch.equal(calm[0], calm[1])
 
 
-def test_layers_share_one_table_and_the_scale_counts_three_products() -> None:
+def test_layers_share_one_table_the_scale_counts_three_products_and_fast_steps_are_not_chosen() -> None:
     network = encoder()
     assert len(network.stack.positions.schemes) == 1
     assert [block.self_attention.scale for block in network.stack.blocks] == [(3 * 6) ** -0.5] * 2
     assert network.config.attention.scale is None
-
-
-def test_the_fast_step_function_is_not_chosen() -> None:
     sizes = {"vocab_size": 11, "d_model": 12, "d_ff": 16, "n_heads": 2, "n_layers": 1}
     decoder = Decoder(NetworkConfig("decoder", **sizes, positions=PositionConfig("disentangled")))  # type: ignore[arg-type]
     assert why_not_fast(decoder) == "disentangled positions"
@@ -154,10 +152,8 @@ def test_the_convolution_reads_neighbours_and_no_padding() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"`n_buckets` must be 0, or from 4 to `max_distance`, 8: got 9"):
-        Disentangled(4, 8, 9)
-    with pytest.raises(RecipeError, match=r"`convolution.width` must be odd and at least 1: got 4"):
-        ConvolutionConfig(4)
+    fails(ValueError, r"`n_buckets` must be 0, or from 4 to `max_distance`, 8: got 9", Disentangled, 4, 8, 9)
+    fails(RecipeError, r"`convolution.width` must be odd and at least 1: got 4", ConvolutionConfig, 4)
     with pytest.raises(RecipeError, match=r"`convolution.groups` must divide `d_model`: got 5 and 12"):
         encoder(convolution=ConvolutionConfig(groups=5))
     with pytest.raises(RecipeError, match="`convolution` belongs to an encoder: got architecture 'decoder'"):

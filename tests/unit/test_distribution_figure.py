@@ -9,6 +9,7 @@ import torch
 from atento.base.errors import UsageError
 from atento.decoding.filters import top_k
 from atento.inspection.figures.distribution import NextToken, distribution_svg, distribution_text
+from failing import fails
 
 SVG = "{http://www.w3.org/2000/svg}"
 FLAT, PEAKED = [0.2, 0.3, 0.2, 0.2, 0.1], [0.01, 0.02, 0.9, 0.04, 0.03]
@@ -77,7 +78,5 @@ def test_j6_the_same_as_text() -> None:
     ],
 )
 def test_what_cannot_be_drawn_is_said(panels: list[NextToken], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        distribution_svg(panels)
-    with pytest.raises(UsageError, match="`max_tokens` must be at least 1: got 0"):
-        distribution_svg([NextToken("a", [1.0])], max_tokens=0)
+    fails(UsageError, message, distribution_svg, panels)
+    fails(UsageError, "`max_tokens` must be at least 1: got 0", distribution_svg, [NextToken("a", [1.0])], max_tokens=0)

@@ -41,6 +41,7 @@ def test_every_page_is_in_the_navigation_and_every_entry_exists() -> None:
     assert sorted(pages - set(entries)) == [], "write a line for the page in `nav` of mkdocs.yml"
     assert sorted(set(entries) - pages - made) == [], "`nav` of mkdocs.yml names a page that does not exist"
     assert {f"reference/{module}.md" for module in site_hooks.MODULES} <= set(entries)
+    assert {page.name.removesuffix(".pt-BR.md") for page in PORTUGUESE} >= START  # and two tutorials
 
 
 def test_every_public_module_has_a_page() -> None:
@@ -59,10 +60,6 @@ def test_nothing_is_fetched_when_a_page_is_read() -> None:
     assert "http" not in str({key: value for key, value in SETTINGS.items() if key not in ("site_url", "repo_url")})
 
 
-def test_the_start_and_two_tutorials_are_in_portuguese() -> None:
-    assert {page.name.removesuffix(".pt-BR.md") for page in PORTUGUESE} >= START
-
-
 @pytest.mark.parametrize("page", PORTUGUESE, ids=lambda page: page.name)
 def test_a_page_in_portuguese_has_the_headings_of_the_english_one(page: Path) -> None:
     """Number and level of headings; in the start and the tutorials also the code but for comments: it is run once."""
@@ -70,9 +67,8 @@ def test_a_page_in_portuguese_has_the_headings_of_the_english_one(page: Path) ->
     ours = page.with_name(page.name.replace(".pt-BR.md", ".md")).read_text(encoding="utf-8")
     assert levels(theirs) == levels(ours)
     assert page.name.removesuffix(".pt-BR.md") not in START or code(theirs) == code(ours)
-    assert len(re.findall(r"\w*[ãçéêíóúâõ]\w*", theirs)) > len(theirs.split()) / 50, (
-        "is it Portuguese, with its accents?"
-    )
+    accented = len(re.findall(r"\w*[ãçéêíóúâõ]\w*", theirs))
+    assert accented > len(theirs.split()) / 50, "is it Portuguese, with its accents?"
 
 
 @pytest.mark.parametrize("page", PORTUGUESE, ids=lambda page: page.name)
@@ -176,10 +172,8 @@ def test_what_the_first_page_measures_stands_in_the_benchmarks() -> None:
 def test_the_picture_is_of_the_real_translator(name: str) -> None:
     """Its steps write what the model writes, and stand still where the reader asks for it."""
     drawn = (DOCS / f"{name}.svg").read_text("utf-8")
-    written = [
-        "".join(re.findall(r'class="(?:behind|now)">([^<]*)', head))
-        for head in re.findall(r'<g class="step .*?</text>', drawn)
-    ]
+    heads = re.findall(r'<g class="step .*?</text>', drawn)
+    written = ["".join(re.findall(r'class="(?:behind|now)">([^<]*)', head)) for head in heads]
     assert len(written) > 8 and all(after.startswith(before) for before, after in pairwise(written))
     assert written[-1] == "O gato branco dorme na casa velha." and "prefers-reduced-motion" in drawn
     assert "<script" not in drawn and "http" not in drawn.replace("http://www.w3.org/2000/svg", "")

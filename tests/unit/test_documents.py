@@ -19,6 +19,7 @@ from atento.text.documents import FORMATS, read_document
 from atento.text.documents.document_sentences import DocumentSentences
 from atento.text.protected_spans import Link
 from atento.text.span_protection import Output, Translate, protected_outputs
+from failing import fails
 
 ROOT = Path(__file__).parents[2]
 SRT = "\ufeff1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>The cat</i>\r\nsleeps.\r\n\r\n\r\n2\r\n00:00:03,000 --> 00:00:04,000 X1:10\r\n- Hello.\r\n- {\\an8}Bye.\r\n\r\n3\r\n00:00:05,000 --> 00:00:06,000\r\n\r\n"
@@ -87,8 +88,7 @@ def test_the_texts_of_a_document_and_its_bytes(ending: str) -> None:
     document = read_document(SAMPLES[ending], f"x{ending}")
     assert document.texts == TEXTS[ending]
     assert document.written(document.texts) == SAMPLES[ending]
-    with pytest.raises(UsageError, match="translations"):
-        document.written(["one", *document.texts])
+    fails(UsageError, "translations", document.written, ["one", *document.texts])
 
 
 TRANSLATED = {
@@ -322,8 +322,7 @@ FLAG = DOCX.index(b"PK\x01\x02") + 8  # of the first part
     ],
 )  # fmt: skip
 def test_what_breaks_the_rules_of_its_format_is_refused(name: str, data: str | bytes, said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        read_document(data.encode() if isinstance(data, str) else data, name)
+    fails(DataError, said, read_document, data.encode() if isinstance(data, str) else data, name)
 
 
 @pytest.mark.parametrize(
@@ -336,8 +335,7 @@ def test_what_breaks_the_rules_of_its_format_is_refused(name: str, data: str | b
     ],
 )
 def test_names_of_no_format_and_options_of_another(name: str, options: dict[str, bool], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        read_document(b"", name, **options)
+    fails(UsageError, said, read_document, b"", name, **options)
 
 
 def test_an_empty_document_has_no_text() -> None:

@@ -198,11 +198,15 @@ def test_the_mask_has_the_dtype_of_what_it_multiplies_and_the_same_zeros(dtype: 
     assert bool(((mask == 0) == (dropout_mask(torch.Size([1000]), 0.3, 9, torch.ones(1)) == 0)).all())
 
 
-def test_a_longer_tensor_begins_with_the_same_bytes() -> None:
-    """The table of counters behind it grows; what it held does not change."""
+def test_a_longer_tensor_begins_with_the_same_bytes_and_any_number_of_threads_gives_the_same_mask() -> None:
     short = random_bytes(1000, 4, CPU)
     long = random_bytes((1 << 20) + 3, 4, CPU)
     assert bool((long[:1000] == short).all()) and bool((random_bytes(1000, 4, CPU) == short).all())
+    masks = []
+    for count in (1, 4):
+        with threads(count):
+            masks.append(dropout_mask(torch.Size([700_003]), 0.1, 77, torch.ones(1)))
+    assert torch.equal(*masks)
 
 
 def test_bytes_first_made_in_inference_mode_serve_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,14 +222,6 @@ def test_bytes_first_made_in_inference_mode_serve_in_training(monkeypatch: pytes
     y = dropout(x, 0.5, Randomness(1))
     y.sum().backward()
     assert y.tolist() == a and x.grad is not None and x.grad.tolist() == a
-
-
-def test_any_number_of_threads_gives_the_same_mask() -> None:
-    masks = []
-    for count in (1, 4):
-        with threads(count):
-            masks.append(dropout_mask(torch.Size([700_003]), 0.1, 77, torch.ones(1)))
-    assert torch.equal(*masks)
 
 
 def test_without_randomness_pytorchs_generator_decides() -> None:

@@ -30,6 +30,7 @@ from atento_cli.corpus.find_duplicates import (
 )
 from atento_cli.scale.columns import parser
 from atento_world import write
+from failing import fails
 
 
 def corpus() -> list[str]:
@@ -75,10 +76,9 @@ def test_near_duplicates_are_those_that_a_comparison_of_all_pairs_finds() -> Non
 
 def test_without_a_threshold_only_equal_texts_are_duplicates() -> None:
     texts = ["a b c d", "A b c d", " a b c d ", "", "", "x", "x"]
-    assert [(d.number, d.of, d.equal) for d in duplicates(enumerate(texts), None)] == [(2, 0, True), (6, 5, True)]
-    assert [(d.number, d.of, d.equal) for d in duplicates(enumerate(texts), 0.9)] == [
-        *((1, 0, False), (2, 0, True), (6, 5, True))
-    ]
+    for threshold, near in ((None, []), (0.9, [(1, 0, False)])):
+        found = [(one.number, one.of, one.equal) for one in duplicates(enumerate(texts), threshold)]
+        assert found == [*near, (2, 0, True), (6, 5, True)]
 
 
 def test_shingles_and_their_similarity() -> None:
@@ -126,8 +126,7 @@ def test_a_file_may_be_replaced_by_its_own_lines_and_survives_an_error(tmp_path:
     source.write_text("x\ty\nx\ty\nz\tw\n", encoding="utf-8")
     deduplicate(str(source), source)
     assert source.read_text(encoding="utf-8") == "x\ty\nz\tw\n"
-    with pytest.raises(DataError, match="2 columns separated by a tab, and column 2"):
-        deduplicate(str(source), source, text="2")
+    fails(DataError, "2 columns separated by a tab, and column 2", deduplicate, str(source), source, text="2")
     assert source.read_text(encoding="utf-8") == "x\ty\nz\tw\n" and list(tmp_path.iterdir()) == [source]
 
 
@@ -183,8 +182,7 @@ def test_columns_are_compared_where_one_is_named(tmp_path: Path, capsys: pytest.
         (lines, "x", r"a\.jsonl:1: has no text 'x': key 'x' is not in the record"),
         (table, "name", r"a\.tsv:1: column 'name' is not in the header"),
     ):
-        with pytest.raises(DataError, match=said):
-            deduplicate(str(file), tmp_path / "out", text=text)
+        fails(DataError, said, deduplicate, str(file), tmp_path / "out", text=text)
     with pytest.raises(UsageError, match=r"--near must lie above 0 and be at most 1: got 1\.5"):
         deduplicate(str(table), tmp_path / "out", near=1.5)
     overlap(str(table), str(lines), as_json=True)
@@ -241,21 +239,16 @@ def test_workers_compute_the_same_hashes(tmp_path: Path, capsys: pytest.CaptureF
     assert (tmp_path / "alone").read_bytes() == (tmp_path / "together").read_bytes()
 
 
-def test_workers_are_for_near_duplicates(tmp_path: Path) -> None:
+def test_workers_are_for_near_duplicates_and_standard_input_is_one_of_the_two_files(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a\n", encoding="utf-8")
     for options, said in (
         ({"cluster": "local"}, "it needs --near"),
         ({"cluster": "here", "near": 0.8}, "must be local, ray or ray://HOST:PORT: got 'here'"),
         ({"workers": 2, "near": 0.8}, "number of workers of --cluster local"),
     ):
-        with pytest.raises(UsageError, match=said):
-            deduplicate(str(tmp_path / "in.txt"), tmp_path / "out", **options)  # type: ignore[arg-type]
+        fails(UsageError, said, deduplicate, str(tmp_path / "in.txt"), tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
-
-
-def test_standard_input_is_one_of_the_two_files() -> None:
-    with pytest.raises(UsageError, match="standard input can be read once"):
-        overlap("-", "-")
+    fails(UsageError, "standard input can be read once", overlap, "-", "-")
 
 
 def test_texts_that_look_the_same_are_repeated_however_their_accents_are_written() -> None:

@@ -18,6 +18,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.networks.rare_layers import LayerMix
 from atento.networks.recurrent.elmo import CharacterCNN, ELMo, ProjectedLSTM
 from atento.text.characters import character_batch, sentence_characters, word_characters
+from failing import fails
 
 SMALL = CharacterConfig(d_char=3, filters=((1, 2), (2, 3), (4, 2)), n_highway=2, max_characters=8, activation="tanh")
 ELMO = ELMoConfig(SMALL, d_cell=5)
@@ -41,14 +42,11 @@ def batch() -> tuple[Tensor, Tensor]:
     return torch.from_numpy(ids), torch.from_numpy(real)
 
 
-def test_c14_a_word_is_its_bytes_between_two_marks() -> None:
+def test_c14_a_word_is_its_bytes_between_two_marks_and_a_sentence_has_its_begin_and_end() -> None:
     assert word_characters("ab") == [259, 98, 99, 260] + [261] * 46
     assert word_characters("ç", 5) == [259, 0xC3 + 1, 0xA7 + 1, 260, 261]
     assert word_characters("x" * 60) == [259] + [121] * 48 + [260]
     assert word_characters("\0\xff", 6) == [259, 1, 0xC3 + 1, 0xBF + 1, 260, 261]
-
-
-def test_c14_a_sentence_has_its_begin_and_end_and_text_never_makes_them() -> None:
     ids = sentence_characters(["a"], max_characters=5)
     assert ids.tolist() == [[259, 257, 260, 261, 261], [259, 98, 260, 261, 261], [259, 258, 260, 261, 261]]
     assert sentence_characters(["a"], boundaries=False, max_characters=5).tolist() == [ids[1].tolist()]
@@ -56,9 +54,6 @@ def test_c14_a_sentence_has_its_begin_and_end_and_text_never_makes_them() -> Non
     assert not np.isin(spelled, [257, 258]).any()
     assert sentence_characters([]).shape == (2, 50)
     assert sentence_characters([], boundaries=False).shape == (0, 50)
-
-
-def test_c14_a_batch_is_padded_with_words_of_zeros() -> None:
     ids, real = character_batch([["a", "b"], []], max_characters=4)
     assert ids.shape == (2, 4, 4) and real.tolist() == [[True] * 4, [True, True, False, False]]
     assert (ids[~real] == 0).all() and (ids[real] > 0).all()
@@ -77,10 +72,10 @@ def test_c14_the_bytes_can_be_read_back(sentences: list[list[str]]) -> None:
 
 
 def test_words_that_cannot_be_spelled_are_named() -> None:
-    with pytest.raises(DataError, match=r"sentence 1, word 2: a word must have at least one character"):
-        character_batch([["a"], ["b", "c", ""]])
-    with pytest.raises(DataError, match=r"word 0: a word must be Unicode text.* half a surrogate pair at 1"):
-        sentence_characters(["a\ud800"])
+    fails(DataError, r"sentence 1, word 2: a word must have at least one", character_batch, [["a"], ["b", "c", ""]])
+    fails(
+        DataError, r"word 0: a word must be Unicode text.* half a surrogate pair at 1", sentence_characters, ["a\ud800"]
+    )
 
 
 @pytest.mark.parametrize("lengths", [[5, 5, 5], [5, 1, 3]])
@@ -154,7 +149,7 @@ def test_c14_each_direction_knows_its_own_side_only() -> None:
                 assert torch.equal(reached, side), (layer, direction, t)
 
 
-def test_c14_layers_are_the_words_twice_then_both_directions() -> None:
+def test_c14_layers_are_the_words_twice_then_both_directions_and_the_skip_adds_a_layers_input() -> None:
     network = made(CONFIG)
     ids, real = batch()
     layers, both = network.layers(ids, token_mask=real), network.directions(ids, token_mask=real)
@@ -162,11 +157,6 @@ def test_c14_layers_are_the_words_twice_then_both_directions() -> None:
     for layer, (ahead, behind) in zip(layers, both):
         assert torch.equal(layer[..., :4], ahead) and torch.equal(layer[..., 4:], behind)
     assert torch.equal(layers[0, ..., :4], layers[0, ..., 4:])
-
-
-def test_c14_the_skip_adds_a_layers_input_from_the_second_layer_on() -> None:
-    network = made(CONFIG)
-    ids, _ = batch()
     both = network.directions(ids)
     for direction, stack in enumerate((network.forward_layers, network.backward_layers)):
         first = stack[0](both[0][direction], None)
@@ -297,8 +287,7 @@ def test_c14_a_character_projection_may_be_left_out() -> None:
     config = replace(SMALL, projection=False)
     cnn = CharacterCNN(config, 7)
     assert cnn.projection is None and cnn(torch.ones(2, 3, 8, dtype=torch.int64)).shape == (2, 3, 7)
-    with pytest.raises(RecipeError, match=r"`filters` must add up to `d_model`: got 7 and 4"):
-        CharacterCNN(config, 4)
+    fails(RecipeError, r"`filters` must add up to `d_model`: got 7 and 4", CharacterCNN, config, 4)
 
 
 @settings(max_examples=20)
@@ -312,14 +301,10 @@ def test_c14_shapes(n_rows: int, length: int, characters: bool) -> None:
 
 def test_wrong_inputs_are_named() -> None:
     network, words, characters = made(CONFIG), torch.ones(2, 3).long(), torch.ones(2, 3, 8).long()
-    with pytest.raises(ValueError, match=r"characters must be \(B,L,8\).*got \(2, 3, 50\)"):
-        network(torch.ones(2, 3, 50, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"word ids must be \(B,L\): got \(2, 3, 8\)"):
-        made(BY_WORDS)(characters)
-    with pytest.raises(ValueError, match=r"`token_mask` must be boolean \(2, 3\): got torch.int64 \(2, 3\)"):
-        network(characters, token_mask=words)
-    with pytest.raises(CapabilityError, match="has no 'vocabulary' head: it has none"):
-        ELMo(replace(CONFIG, vocab_size=0)).loss(characters, words)
+    fails(ValueError, r"characters must be \(B,L,8\).*got \(2, 3, 50\)", network, torch.ones(2, 3, 50).long())
+    fails(ValueError, r"word ids must be \(B,L\): got \(2, 3, 8\)", made(BY_WORDS), characters)
+    fails(ValueError, r"must be boolean \(2, 3\): got torch.int64 \(2, 3\)", network, characters, token_mask=words)
+    fails(CapabilityError, "has no 'vocabulary' head", ELMo(replace(CONFIG, vocab_size=0)).loss, characters, words)
     with pytest.raises(RecipeError, match=r"`vocab_size` must be at least 1 without `elmo.characters`: got 0"):
         ELMo(replace(BY_WORDS, vocab_size=0))
 
@@ -340,5 +325,4 @@ def test_wrong_inputs_are_named() -> None:
     ],
 )
 def test_configs_that_cannot_be_are_named(config: Any, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        replace(config, **changes)
+    fails(RecipeError, message, replace, config, **changes)

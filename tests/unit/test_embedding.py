@@ -13,6 +13,7 @@ from atento.model import Model
 from atento.networks import Encoder, presets
 from atento.networks.heads import TEXT_POOLINGS, pool_text
 from atento.text import Tokenizer
+from failing import fails
 
 WORDS = ("o", "gato", "pulou", "alto", "corre", "casa")
 
@@ -71,8 +72,7 @@ def test_g8_layers_count_from_the_end_as_the_contract_says(model: Model) -> None
     """`embed(layer=-1)`, the documented default, was refused: "embedding.layer must not be negative"."""
     for below, above in ((-1, 2), (-2, 1), (-3, 0)):
         np.testing.assert_array_equal(model.embed("o gato", layer=below), model.embed("o gato", layer=above))
-    with pytest.raises(RecipeError, match=r"embedding.max_len must not be negative: got -1"):
-        model.embed("o gato", max_len=-1)
+    fails(RecipeError, r"embedding.max_len must not be negative: got -1", model.embed, "o gato", max_len=-1)
 
 
 def test_g8_a_word_has_another_vector_in_another_context(model: Model) -> None:
@@ -131,7 +131,5 @@ def test_g8_errors(model: Model) -> None:
         ({"layer": "x"}, r"options: embedding\.layer must be an integer: got 'x'"),
     ]
     for options, message in wrong:
-        with pytest.raises(UsageError, match=message):
-            model.embed("o gato", **options)
-    with pytest.raises(UsageError, match="a text must be a str: got int"):
-        model.embed([3])  # type: ignore[list-item]
+        fails(UsageError, message, model.embed, "o gato", **options)
+    fails(UsageError, "a text must be a str: got int", model.embed, [3])

@@ -33,9 +33,8 @@ def tiny(config: NetworkConfig, **changes: Any) -> NetworkConfig:
 def written(folder: Path, config: NetworkConfig) -> Path:
     """A folder in the released layout, of random weights."""
     torch.manual_seed(0)
-    return Model(build_network(config), None, {"name": "x", "network": asdict(config)}, None).save(
-        folder, "huggingface"
-    )
+    model = Model(build_network(config), None, {"name": "x", "network": asdict(config)}, None)
+    return model.save(folder, "huggingface")
 
 
 @pytest.fixture
@@ -153,20 +152,19 @@ def test_c16_a_header_that_lies_is_damaged(entries: object, tmp_path: Path) -> N
     fails(CheckpointError, "damaged: it lacks the key 'data_offsets'" if lacks else "damaged", TensorFiles, tmp_path)
 
 
-def test_c16_numbers_that_are_not_finite_are_refused(bert: Path) -> None:
-    def spoil(weights: dict[str, Tensor]) -> None:
-        weights["embeddings.LayerNorm.bias"][3] = float("nan")
+BIAS = "embeddings.LayerNorm.bias"
 
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "said"),
+    [
+        (lambda named: named[BIAS][3].fill_(float("nan")), CheckpointError, r"LayerNorm\.bias is not finite"),
+        (lambda named: named.update({BIAS: named[BIAS].char()}), ModelError, r"bias is of int8: quantised weights are"),
+    ],
+)
+def test_c16_nan_and_quantised_weights_are_refused(bert: Path, spoil: Any, error: type[AtentoError], said: str) -> None:
     rewrite(bert, spoil)
-    fails(CheckpointError, r"embeddings\.LayerNorm\.bias is not finite", atento.load, bert)
-
-
-def test_c16_quantised_weights_are_refused(bert: Path) -> None:
-    def spoil(weights: dict[str, Tensor]) -> None:
-        weights["embeddings.LayerNorm.bias"] = weights["embeddings.LayerNorm.bias"].to(torch.int8)
-
-    rewrite(bert, spoil)
-    fails(ModelError, r"embeddings\.LayerNorm\.bias is of int8: quantised weights are not read", atento.load, bert)
+    fails(error, said, atento.load, bert)
 
 
 def test_c16_quantised_weights_under_other_names_are_refused(bert: Path) -> None:
@@ -192,11 +190,7 @@ def test_c16_a_pointer_in_place_of_a_file_is_named(tmp_path: Path) -> None:
         ({"is_decoder": True}, "`is_decoder` True is not built here"),
         ({"hidden_size": None}, "it lacks the key 'hidden_size'"),
         ({"num_attention_heads": 3}, "`n_heads` must divide `d_model`: got 3 and 8"),
-        (
-            {"intermediate_size": 13},
-            r"encoder\.layer\.0\.intermediate\.dense\.weight, here stack\.blocks\.0\.feed_forward\.inner\.weight, "
-            r"has shape \(12, 8\), config\.json says \(13, 8\)",
-        ),
+        ({"intermediate_size": 13}, r"dense\.weight, here .*inner\.weight, has shape \(12, 8\), .* says \(13, 8\)"),
         ({"vocab_size": "many"}, r"config\.json: `vocab_size` must be a whole number, 1 or more: got 'many'"),
         ({"hidden_size": True}, "`hidden_size` must be a whole number, 1 or more: got True"),
         ({"num_hidden_layers": "6"}, "`num_hidden_layers` must be a whole number, 1 or more: got '6'"),
@@ -211,7 +205,7 @@ def test_c16_a_configuration_that_is_wrong_is_named(bert: Path, changes: dict[st
 
 
 @pytest.mark.parametrize(
-    ("config", "key", "given", "ours", "stands"),
+    ("net", "key", "given", "ours", "new"),
     [
         (presets.bert_base(), "eos_token_id", 50256, "eos_id", 10),
         (presets.bert_base(), "bos_token_id", 11, "bos_id", 10),
@@ -223,26 +217,20 @@ def test_c16_a_configuration_that_is_wrong_is_named(bert: Path, changes: dict[st
     ],
 )
 def test_c16_w23_a_special_id_beyond_the_vocabulary_is_a_warning(
-    config: NetworkConfig,
-    key: str,
-    given: object,
-    ours: str,
-    stands: int,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    net: NetworkConfig, key: str, given: object, ours: str, new: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ids = IDS | {"ids": {"pad": 1}} if config.family == "roberta" else IDS
-    folder = written(tmp_path / "model", changed(tiny(config), ids))
+    ids = IDS | {"ids": {"pad": 1}} if net.family == "roberta" else IDS
+    folder = written(tmp_path / "model", changed(tiny(net), ids))
     whole = atento.load(folder)
     assert not caplog.records
     for name in ("MANIFEST.json", "generation_config.json"):  # whose ends would hold
         (folder / name).unlink(missing_ok=True)
     configure(folder, **{key: given})
     network = atento.load(folder).network
-    assert getattr(network.config, ours) == stands
+    assert getattr(network.config, ours) == new
     [message] = [record.getMessage() for record in caplog.records if record.name != "atento.models.load"]
     assert f"`{key}` is {given if isinstance(given, int) else 50256}, outside the vocabulary of 11" in message
-    assert message.endswith(f"no token has that id; {stands} replaces it")
+    assert message.endswith(f"no token has that id; {new} replaces it")
     states = network.state_dict()
     assert all(torch.equal(states[name], value) for name, value in whole.network.state_dict().items())
 

@@ -98,14 +98,11 @@ def test_no_record_is_lost_and_none_is_in_both(texts: list[str], count: int) -> 
     assert train == [text for text in rest if text not in valid] and held_out({"text": texts}, count) == rows
 
 
-def test_pairs_stay_pairs_in_blocks_of_neighbours() -> None:
+def test_pairs_stay_pairs_in_blocks_of_neighbours_and_the_same_records_are_counted() -> None:
     train, numbers = held_out({"source": [f"s{i}" for i in range(5000)], "target": [f"t{i}" for i in range(5000)]}, 200)
     assert len(numbers) == 200 and len(train) == 4800
     assert numbers == sorted(numbers) and all(sum(n // 25 == m // 25 for m in numbers) == 25 for n in numbers)
     assert min(numbers) < 1000 and max(numbers) > 4000
-
-
-def test_records_that_are_the_same_are_counted() -> None:
     with pytest.raises(DataError, match=r"nothing to hold out .* of 8 training records \(2 different\); give more"):
         held_out({"text": ["same"] * 8, "label": ["x", "y"] * 4}, 3, [["x"], ["y"]] * 4)
 

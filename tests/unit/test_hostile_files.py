@@ -81,24 +81,12 @@ def folders(tokenizer: Tokenizer, tmp_path: Path) -> dict[str, Path]:
     return made | {"adapter": adapter}
 
 
-def as_fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def as_endless(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def as_folder(path: Path) -> None:
-    path.mkdir()
-
-
 def as_large(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(300 << 20)  # sparse
 
 
-@pytest.mark.parametrize("kind", [as_fifo, as_endless, as_folder, as_large])
+@pytest.mark.parametrize("kind", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir, as_large])
 def test_s1_no_file_of_a_model_is_waited_for_or_read_without_an_end(
     kind: Callable[[Path], None], folders: dict[str, Path]
 ) -> None:
@@ -194,20 +182,7 @@ def test_k12_a_local_adapter_asks_nobody_for_its_base(folders: dict[str, Path], 
     assert asked != []
 
 
-_VALUES = (
-    "1e999",
-    "NaN",
-    "-1",
-    "true",
-    "null",
-    '"3"',
-    "[]",
-    "{}",
-    "9" * 5000,
-    "[" * 300 + "]" * 300,
-    "2147483648",
-    "2",
-)
+VALUES = ("1e999", "NaN", "-1", "true", "null", '"3"', "[]", "{}", "9" * 5000, "[" * 300 + "]" * 300, "2147483648", "2")
 
 
 def mutated(text: bytes, draw: random.Random) -> bytes:
@@ -224,7 +199,7 @@ def mutated(text: bytes, draw: random.Random) -> bytes:
         places = [n for n, byte in enumerate(content[:-1]) if byte in b":[, " and content[n + 1] in b'0123456789"tf[{']
         start = draw.choice(places) + 1 if places else at
         end = next((n for n in range(start + 1, len(content)) if content[n] in b",]}\n"), len(content))
-        content[start:end] = draw.choice(_VALUES).encode()
+        content[start:end] = draw.choice(VALUES).encode()
     return bytes(content)
 
 

@@ -6,6 +6,7 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,7 @@ READERS_OF_LINES: dict[str, Callable[[Path], list[str]]] = {
     "score": lambda path: read_items(str(path), "texts").values,
     "training": lambda path: read_records(SourceConfig(file=path.name), TEXT, path.parent)["text"],
     "tokenizing": lambda path: list(texts_of(SourceConfig(file=path.name), path.parent)),
-    "a parallel file": lambda path: read_records(SourceConfig(source=path.name, target=path.name), PAIR, path.parent)[
-        "source"
-    ],
+    "a parallel file": lambda p: read_records(SourceConfig(source=p.name, target=p.name), PAIR, p.parent)["source"],
     "a table of tabs": lambda path: _of_table(path, ".tsv"),
     "a table of commas": lambda path: _of_table(path, ".csv"),
 }
@@ -108,8 +107,6 @@ def test_an_encoding_is_found_by_every_reader_of_files(reader: str, encoding: st
     assert said == set() if encoding == "utf-8-sig" else len(said) == 1 and "as found in the file" in said.pop()
 
 
-# Labels -----------------------------------------------------------------------------------------------------------
-
 NAMES = ["não", "sim", "1", "True"]
 SPELLED = {  # ways to write each of `NAMES`, and of which a table of cells has strings alone
     "NFC": ["não", "sim", "1", "True"],
@@ -129,27 +126,18 @@ def _read(folder: Path, file: str, fields: tuple[Field, ...], **columns: Any) ->
     return read_records(SourceConfig(file=file, **columns), fields, folder)[name]
 
 
-def _tsv(folder: Path, labels: list[Any]) -> list[Any]:
-    return _read(folder, _write(folder, "a.tsv", [f"t\t{label}" for label in labels]), LABELLED, text=0, label=1)
+NAMED = {"text": "text", "label": "label"}
+FILES_OF_LABELS: dict[str, tuple[str, Callable[[list[Any]], list[str]], dict[str, Any]]] = {  # name, lines, columns
+    "TSV": ("a.tsv", lambda labels: [f"t\t{label}" for label in labels], {"text": 0, "label": 1}),
+    "CSV": ("a.csv", lambda labels: ["text,label", *(f'"t","{label}"' for label in labels)], NAMED),
+    "JSONL": ("a.jsonl", lambda labels: [json.dumps({"text": "t", "label": label}) for label in labels], NAMED),
+    "JSON": ("a.json", lambda labels: [json.dumps([{"text": "t", "label": label} for label in labels])], NAMED),
+}
 
 
-def _csv(folder: Path, labels: list[Any]) -> list[Any]:
-    lines = ["text,label", *(f'"t","{label}"' for label in labels)]
-    return _read(folder, _write(folder, "a.csv", lines), LABELLED, text="text", label="label")
-
-
-def _jsonl(folder: Path, labels: list[Any]) -> list[Any]:
-    lines = [json.dumps({"text": "t", "label": label}) for label in labels]
-    return _read(folder, _write(folder, "a.jsonl", lines), LABELLED, text="text", label="label")
-
-
-def _json(folder: Path, labels: list[Any]) -> list[Any]:
-    records = [{"text": "t", "label": label} for label in labels]
-    return _read(folder, _write(folder, "a.json", [json.dumps(records)]), LABELLED, text="text", label="label")
-
-
-def _in_memory(folder: Path, labels: list[Any]) -> list[Any]:
-    return records_in_memory([("t", label) for label in labels], LABELLED, "data")["label"]
+def _of_file(kind: str, folder: Path, labels: list[Any]) -> list[Any]:
+    name, lines, columns = FILES_OF_LABELS[kind]
+    return _read(folder, _write(folder, name, lines(labels)), LABELLED, **columns)
 
 
 def _tags_of_json(folder: Path, labels: list[Any]) -> list[Any]:
@@ -174,11 +162,8 @@ def _in_metrics(folder: Path, labels: list[Any]) -> list[Any]:
 
 
 READERS_OF_LABELS: dict[str, Callable[[Path, list[Any]], list[Any]]] = {
-    "TSV": _tsv,
-    "CSV": _csv,
-    "JSONL": _jsonl,
-    "JSON": _json,
-    "memory": _in_memory,
+    **{kind: partial(_of_file, kind) for kind in FILES_OF_LABELS},
+    "memory": lambda _, labels: records_in_memory([("t", label) for label in labels], LABELLED, "data")["label"],
     "tags in JSONL": _tags_of_json,
     "tags in columns": _tags_of_columns,
     "score": _scored,
@@ -204,8 +189,6 @@ def test_sets_of_labels_have_the_same_names_in_cells_and_in_lists(tmp_path: Path
     ]
     assert found == [[("não", "1")], [("não", "1")]]
 
-
-# Tags -------------------------------------------------------------------------------------------------------------
 
 TAGS = ["B-PER", "I-PER", "O", "B-LOC"]
 SPELLINGS_OF_TAGS: dict[str, tuple[list[str], list[str]]] = {  # as written, as read
@@ -243,9 +226,6 @@ def test_a_tag_that_makes_all_tags_plain_is_named(tmp_path: Path) -> None:
     assert "3 tags are not of entities" in note and "the first is '0' of word 2" in note
     file = _write(tmp_path, "kinds.conll", ["Ana NOUN", "mora VERB", "", "em ADP", "a DET", "", "B B-NOUN"])
     assert read_records(SourceConfig(file=file), TAGGED, tmp_path).warnings() == []
-
-
-# Tables -----------------------------------------------------------------------------------------------------------
 
 
 def test_quotes_of_a_table_of_tabs_are_said_and_the_way_out_reads_them(tmp_path: Path) -> None:

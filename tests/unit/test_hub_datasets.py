@@ -11,6 +11,7 @@ from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
 from atento.data.records.reader import Records, read_records, records_in_memory
 from atento.data.records.values import Span
+from failing import fails
 
 CLASSES = (Field("text"), Field("pair", optional=True), Field("label", "class"))
 TAGGING = (Field("tokens", "words"), Field("tags", "tags"))
@@ -45,8 +46,7 @@ def test_a_data_set_in_memory_has_the_names_of_its_classes_too(datasets: Any) ->
         assert list(records_in_memory(given, CLASSES, "data", skip_bad=True)) == [("a", "good"), ("b", "bad")]
     with pytest.raises(DataError, match=r"^data\[2\]: -1 is not the number of a class: there are 2, bad, good"):
         records_in_memory(data, CLASSES, "data")
-    with pytest.raises(DataError, match=r"^data\[0\]: .*'label'"):
-        records_in_memory(data.remove_columns("label"), CLASSES, "data")
+    fails(DataError, r"^data\[0\]: .*'label'", records_in_memory, data.remove_columns("label"), CLASSES, "data")
     tags = datasets.Sequence(datasets.ClassLabel(names=["O", "B-PER"]))
     features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "tags": tags})
     named = datasets.Dataset.from_dict({"tokens": [["Ana", "runs"]], "tags": [[1, 0]]}, features=features)
@@ -70,8 +70,7 @@ def test_classes_are_names_and_columns_have_the_names_of_fields(datasets: Any, t
     with pytest.raises(DataError) as error:
         read(tmp_path, CLASSES, text="sentence")
     assert str(error.value) == ("set: has no column 'sentence' for `text`; its columns are 'text', 'label', 'id'")
-    with pytest.raises(DataError, match=r"set: is one split, None, and `split` is 'train'"):
-        read(tmp_path, CLASSES, split="train")
+    fails(DataError, r"set: is one split, None, and `split` is 'train'", read, tmp_path, CLASSES, split="train")
 
 
 def test_tags_of_class_labels_and_answers_of_two_lists(datasets: Any, tmp_path: Path) -> None:
@@ -133,13 +132,11 @@ def test_sequences_of_objects_and_translations(datasets: Any, tmp_path: Path) ->
 
 def test_what_is_no_data_set_is_one_sentence(datasets: Any, tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
-    with pytest.raises(DataError, match=r"^set: the data set cannot be read: [^\n]+$"):
-        read(tmp_path, CLASSES)
+    fails(DataError, r"^set: the data set cannot be read: [^\n]+$", read, tmp_path, CLASSES)
     with pytest.raises(DataError, match=r"^\./none: no such folder \(looked for [^\n]+\)$"):
         read_records(SourceConfig(dataset="./none"), CLASSES, tmp_path)
     (tmp_path / "a.tsv").write_text("a\tb\n")
     with pytest.raises(DataError, match=r"^a\.tsv: is a file, and `dataset` is a folder, .*; give it as `file`$"):
         read_records(SourceConfig(dataset="a.tsv"), CLASSES, tmp_path)
     (tmp_path / "set" / "dataset_info.json").write_text("{")
-    with pytest.raises(DataError, match=r"^set: the data set cannot be read: [^\n]+$"):
-        read(tmp_path, CLASSES)
+    fails(DataError, r"^set: the data set cannot be read: [^\n]+$", read, tmp_path, CLASSES)

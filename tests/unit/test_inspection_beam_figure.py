@@ -16,6 +16,7 @@ from atento.inspection import decoding_page as page
 from atento.inspection.figures.search_tree import beam_svg, outputs_svg
 from atento.inspection.token_display import visible
 from atento_lab.notes.checks.toys import Chain, table_chain
+from failing import fails
 from test_inspection_drawing import SVG, Page, hash_of
 
 # greedy takes "o" (.6) and ends at .6·.4 = .24; "um" (.4) leads to .4·.9 = .36
@@ -99,12 +100,9 @@ def test_m7_every_search_is_drawn_inside_its_picture(strategy: Any) -> None:
 
 def test_m7_sentences_and_traces_that_are_not_there_are_refused() -> None:
     trace = traced(table_chain(GREEDY_MISSES), Greedy())
-    with pytest.raises(UsageError, match="the run has sentences 0 to 0: got 1"):
-        beam_svg(trace.runs[0], 1)
-    with pytest.raises(UsageError, match="the run has sentences 0 to 0: got -1"):
-        outputs_svg(trace.runs, -1)
-    with pytest.raises(UsageError, match="the trace is empty"):
-        page.decoding_page(Trace())
+    fails(UsageError, "the run has sentences 0 to 0: got 1", beam_svg, trace.runs[0], 1)
+    fails(UsageError, "the run has sentences 0 to 0: got -1", outputs_svg, trace.runs, -1)
+    fails(UsageError, "the trace is empty", page.decoding_page, Trace())
 
 
 HOSTILE = ["</s>", "<script>alert(1)</script>", "</script>", "{0}{title}", "\x1b[0m", "\u2028", "]]>", "\"'"]

@@ -19,6 +19,7 @@ from atento.inspection import AttentionRecord, attention_page, attention_png, at
 from atento.inspection.figures.svg import ramp_colour
 from atento.inspection.page import EXACT_LIMIT, LIMIT
 from atento.inspection.palette import DARK_RAMP, LIGHT_RAMP
+from failing import fails
 
 HOSTILE = ["<script>alert(1)</script>", "</title>", "&lt;", "\"'", "<!--", "]]>", "\u2028", "{0}{title}", "$x^2$"]
 HOSTILE += ["\x1b[0m"]
@@ -115,16 +116,14 @@ def test_large_pages_round_and_huge_ones_are_refused() -> None:
     data = json.loads(Page(text).texts["script"][0])["sentences"][0]
     values = np.frombuffer(base64.b64decode(data["kinds"]["encoder"]["layers"][0][0]), dtype="<u2") / 65535
     assert data["exact"] is False and np.abs(values - 0.001).max() < 1e-5
-    with pytest.raises(UsageError, match=f"at most {LIMIT:,} weights: got 49,000,000; .* shorter text"):
-        attention_page(uniform(49, 1000))
+    fails(UsageError, f"at most {LIMIT:,} weights: got 49,000,000; .* shorter text", attention_page, uniform(49, 1000))
 
 
 def test_the_page_opens_on_the_map_that_was_asked_for() -> None:
     page = Page(attention_page(hostile(), layer=-1, head=-1, words=True))
     start = json.loads(page.texts["script"][0])["sentences"][0]["start"]
     assert start == {"kind": "decoder", "layer": 0, "head": 1, "merge": True}
-    with pytest.raises(UsageError, match="`head` must be from 0 to 1"):
-        attention_page(hostile(), head=5)
+    fails(UsageError, "`head` must be from 0 to 1", attention_page, hostile(), head=5)
 
 
 def test_svg_is_well_formed_and_shows_each_token_as_text() -> None:
@@ -232,8 +231,7 @@ def test_mask_labels_keep_their_columns_with_wide_characters_and_may_stand_on_on
     ],
 )
 def test_what_is_no_mask_is_refused(arguments: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        mask_text(*arguments)
+    fails(UsageError, message, mask_text, *arguments)
 
 
 def test_a_long_title_is_wrapped_in_a_png_and_none_of_it_clipped() -> None:

@@ -14,6 +14,7 @@ from atento.base.errors import AtentoError, MissingPartError, UsageError
 from atento.inspection import AttentionRecord, alignment_error_rate
 from atento.inspection.token_display import display_width, shorten, visible, word_label
 from atento.inspection.word_groups import merge_words, word_groups
+from failing import fails
 
 
 def rows_of_one(heads: int, rows: int, columns: int, seed: int = 0) -> np.ndarray:
@@ -51,6 +52,9 @@ def test_a11_all_three_uses_are_read_by_layer_and_head() -> None:
                 assert weights.shape == shape and weights.dtype == np.float32
                 np.testing.assert_array_equal(weights, record.kinds[kind][layer][head])
                 np.testing.assert_array_equal(weights, record.weights(layer - 2, head - 3, kind))
+    heads = record.kinds["cross"][1].astype(np.float64)
+    np.testing.assert_allclose(record.weights(1, "mean"), heads.mean(axis=0), atol=1e-7)
+    np.testing.assert_array_equal(record.weights(1, "max"), record.kinds["cross"][1].max(axis=0))
 
 
 def test_a9_cross_attention_is_what_a_record_of_a_pair_shows_first() -> None:
@@ -62,13 +66,6 @@ def test_a9_cross_attention_is_what_a_record_of_a_pair_shows_first() -> None:
     record = AttentionRecord(tokens=["a", "b", "c"], kinds={"encoder": [layer]})
     np.testing.assert_array_equal(record.weights(0, 1), layer[1])
     assert record.default_kind == "encoder"
-
-
-def test_mean_and_max_over_heads() -> None:
-    record = translation()
-    heads = record.kinds["cross"][1].astype(np.float64)
-    np.testing.assert_allclose(record.weights(1, "mean"), heads.mean(axis=0), atol=1e-7)
-    np.testing.assert_array_equal(record.weights(1, "max"), record.kinds["cross"][1].max(axis=0))
 
 
 @pytest.mark.parametrize(
@@ -84,8 +81,7 @@ def test_mean_and_max_over_heads() -> None:
     ],
 )
 def test_what_is_not_there_is_refused_with_what_is(arguments: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        translation().weights(*arguments)
+    fails(UsageError, message, translation().weights, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -104,12 +100,11 @@ def test_what_is_not_there_is_refused_with_what_is(arguments: tuple[Any, ...], m
     ],
 )
 def test_a_record_that_cannot_be_right_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        translation(**changes)
+    fails(UsageError, message, translation, **changes)
 
 
 def test_words_are_merged_by_hand() -> None:
-    """Columns are summed, rows averaged."""
+    """Columns are summed, rows averaged; special tokens never merge, even with a word index."""
     merged = translation().word_weights(1, 0)
     assert [group.label for group in merged.columns] == ["o", "gato", "</s>"]
     assert [group.label for group in merged.rows] == ["the", "cat", "</s>"]
@@ -118,9 +113,6 @@ def test_words_are_merged_by_hand() -> None:
     groups = word_groups(["play", "##ing", "!"], [0, 0, 1], [False] * 3)
     assert [group.label for group in groups] == ["playing", "!"]
     np.testing.assert_allclose(merge_words(weights, groups, groups), [[0.75, 0.25], [1, 0]])
-
-
-def test_special_tokens_never_merge_even_with_a_word_index() -> None:
     groups = word_groups(["[CLS]", "a", "b", "[SEP]"], [0, 0, 0, 0], [True, False, False, True])
     assert [(group.start, group.end, group.special) for group in groups] == [(0, 1, True), (1, 3, False), (3, 4, True)]
 
@@ -145,8 +137,7 @@ def test_b14_alignment_takes_the_strongest_word_and_leaves_special_tokens_out() 
     np.testing.assert_allclose([weight for *_, weight in links], [0.7, 0.6], atol=1e-6)
     assert record.alignment() == record.alignment(layer=1, head="mean")
     without = AttentionRecord(tokens=["a"], kinds={"encoder": [np.ones((1, 1, 1), np.float32)]})
-    with pytest.raises(UsageError, match=r"no 'cross' attention was recorded\.? Known: encoder"):
-        without.alignment()
+    fails(UsageError, r"no 'cross' attention was recorded\.? Known: encoder", without.alignment)
 
 
 def test_special_tokens_give_no_link() -> None:
@@ -183,8 +174,7 @@ def test_without_possible_links_the_rate_is_one_less_f1(predicted: set[Any], gol
         assert alignment_error_rate(predicted, gold) == pytest.approx(1 - 2 * precision * recall / (precision + recall))
     else:
         assert alignment_error_rate(predicted, gold) == (1 if predicted or gold else 0)
-    with pytest.raises(UsageError, match=r"`gold` must be a set of .*pairs: got list"):
-        alignment_error_rate({(0, 0)}, [(0, 0)])  # type: ignore[arg-type]
+    fails(UsageError, r"`gold` must be a set of .*pairs: got list", alignment_error_rate, {(0, 0)}, [(0, 0)])
 
 
 def test_a15_what_a_head_does_by_hand() -> None:
@@ -239,15 +229,12 @@ def test_half_a_surrogate_pair_in_a_token_can_still_be_saved(tmp_path: Any) -> N
 
 def test_other_endings_wrong_maps_and_lost_folders_are_refused(tmp_path: Any) -> None:
     record = translation()
-    with pytest.raises(UsageError, match=r"must end in \.html, \.json, \.png, \.svg: got '.*r\.pdf'"):
-        record.save(tmp_path / "r.pdf")
-    with pytest.raises(UsageError, match="`layer` must be from 0 to 1"):
-        record.save(tmp_path / "r.svg", layer=7)
+    fails(UsageError, r"must end in \.html, \.json, \.png, \.svg: got '.*r\.pdf'", record.save, tmp_path / "r.pdf")
+    fails(UsageError, "`layer` must be from 0 to 1", record.save, tmp_path / "r.svg", layer=7)
     choices: tuple[dict[str, Any], ...] = ({"layer": 0}, {"head": 1}, {"kind": "cross"}, {"words": True})
     for choice in choices:  # W16: they were not heeded
         said = f"r.json contains every kind, layer and head, token by token: `{next(iter(choice))}` is for .html, .svg"
-        with pytest.raises(UsageError, match=re.escape(said)):
-            record.save(tmp_path / "r.json", **choice)
+        fails(UsageError, re.escape(said), record.save, tmp_path / "r.json", **choice)
     with pytest.raises(AtentoError, match=r"could not write '.*r\.svg': No such file or directory"):
         record.save(tmp_path / "nowhere" / "r.svg")
     assert list(tmp_path.iterdir()) == []
@@ -255,8 +242,7 @@ def test_other_endings_wrong_maps_and_lost_folders_are_refused(tmp_path: Any) ->
 
 def test_png_without_matplotlib_names_the_pip_line(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(MissingPartError, match=r"pip install -e '\.\[plot\]'"):
-        translation().save(tmp_path / "r.png")
+    fails(MissingPartError, r"pip install -e '\.\[plot\]'", translation().save, tmp_path / "r.png")
 
 
 @pytest.mark.parametrize(

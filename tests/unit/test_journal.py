@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from atento.base.errors import DataError, TrainingError, UsageError
 from atento.training import journal as journal_module
 from atento.training.journal import Journal, changed_since, read_journal
+from checkpoints import names
 from failing import fails
 
 
@@ -25,10 +26,6 @@ def train(step: int, **more: object) -> dict:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "metrics.jsonl"
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def test_one_json_object_an_event(path: Path) -> None:
@@ -70,14 +67,11 @@ def test_an_event_has_a_name_and_a_step(path: Path, event: dict) -> None:
     with Journal(path) as journal, pytest.raises(ValueError, match="an event needs `event`"):
         journal.append(event)
     assert path.read_bytes() == b""
-
-
-def test_an_event_is_plain_data(path: Path) -> None:
     with Journal(path) as journal, pytest.raises(ValueError, match="an event must be plain data"):
         journal.append(train(1, model=object()))
 
 
-def test_cut_removes_what_lies_past_the_checkpoint(path: Path) -> None:
+def test_cut_removes_what_lies_past_the_checkpoint_and_the_end_of_a_run_that_goes_on(path: Path) -> None:
     with Journal(path) as journal:
         for step in (50, 100, 150):
             journal.append(train(step))
@@ -89,21 +83,19 @@ def test_cut_removes_what_lies_past_the_checkpoint(path: Path) -> None:
         assert journal.cut(150) == 0
         assert [event.get("again") for event in read_journal(path)] == [None, None, None, True]
         assert journal.cut(-1) == 4 and path.read_bytes() == b""
-    assert names(path.parent) == ["metrics.jsonl"]
-
-
-def test_a_run_that_goes_on_has_not_ended(path: Path) -> None:
-    with Journal(path) as journal:
         journal.append(train(100))
         journal.append({"event": "end", "step": 100})
         assert journal.cut(100) == 1
+    assert names(path.parent) == ["metrics.jsonl"]
     assert [event["event"] for event in read_journal(path)] == ["train"]
 
 
-def test_cut_of_nothing(path: Path) -> None:
+def test_cut_of_nothing_and_of_what_cannot_be_read(path: Path) -> None:
     journal = Journal(path)
     path.unlink()
     assert journal.cut(5) == 0
+    path.mkdir()
+    fails(TrainingError, r"metrics\.jsonl cannot be read: Is a directory", journal.cut, 1)
     journal.close()
 
 
@@ -237,14 +229,6 @@ def test_a_cut_that_fails_leaves_the_journal_as_it_was(path: Path, call: str, mo
         assert path.read_bytes() == before and names(path.parent) == ["metrics.jsonl"]
         journal.append(train(4))
     assert [event["step"] for event in read_journal(path)] == [1, 2, 3, 4]
-
-
-def test_a_journal_that_cannot_be_read_cannot_be_cut(path: Path) -> None:
-    journal = Journal(path)
-    path.unlink()
-    path.mkdir()
-    fails(TrainingError, r"metrics\.jsonl cannot be read: Is a directory", journal.cut, 1)
-    journal.close()
 
 
 def test_the_checkpoints_of_a_journal_are_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from atento.tasks.verb_calls import listed
 from atento.text import train_tokenizer
 from atento.text.bulk import BulkEncoder
 from atento.text.kinds import check_texts
+from failing import fails
 
 
 def test_a_whole_number_of_a_column_with_gaps_is_that_number() -> None:
@@ -30,8 +31,7 @@ def test_a_whole_number_of_a_column_with_gaps_is_that_number() -> None:
 
 def test_texts_without_an_order_are_refused() -> None:
     for texts in ({"a", "b"}, frozenset({"a"}), {"a": 1}):
-        with pytest.raises(UsageError, match="give a text or a list of texts"):
-            listed(texts)
+        fails(UsageError, "give a text or a list of texts", listed, texts)
     assert listed(("a", "b")) == ["a", "b"]
 
 
@@ -39,18 +39,14 @@ def test_one_string_is_no_list_of_letters() -> None:
     """Where lists of texts, of words or of tags are wanted, a string would be read letter by letter."""
     tokenizer = train_tokenizer(TokenizerConfig(kind="word", vocab_size=20), ["o gato", "g"])
     for call in (tokenizer.encode_batch, tokenizer.encode_words, BulkEncoder(tokenizer).encode):
-        with pytest.raises(TokenizerError, match=r"a list of (texts|words) is needed: got one string"):
-            call("gato")
+        fails(TokenizerError, r"a list of (texts|words) is needed: got one string", call, "gato")
     with pytest.raises(TokenizerError, match="so are markers: got a single string"):
         train_tokenizer(TokenizerConfig(kind="word"), ["o gato"], markers="[A]")
-    with pytest.raises(UsageError, match="give a list of texts: got the text 'ab'"):
-        check_texts("ab")
-    with pytest.raises(UsageError, match="strings, or lists of them"):
-        bleu(["a", "b"], [["a", "b"], "ab"])
+    fails(UsageError, "give a list of texts: got the text 'ab'", check_texts, "ab")
+    fails(UsageError, "strings, or lists of them", bleu, ["a", "b"], [["a", "b"], "ab"])
     assert target_ids(tokenizer, "gato") == target_ids(tokenizer, ["gato"])
     for X, y in (("ab", ["O", "O"]), (["ab"], [["O", "O"]]), ([["a", "b"]], ["OO"])):
-        with pytest.raises(TypeError, match="and not a text"):
-            Tagger().fit(X, y)
+        fails(TypeError, "and not a text", Tagger().fit, X, y)
 
 
 @pytest.mark.parametrize(("name", "content"), [

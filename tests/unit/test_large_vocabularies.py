@@ -27,6 +27,7 @@ from atento.networks.recurrent.elmo import ELMo
 from atento.text.tokenizer_training import train_tokenizer
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
+from failing import fails
 
 CONFIG = NetworkConfig(
     architecture="elmo",
@@ -133,16 +134,13 @@ def test_elmo_learns_with_either_and_its_validation_is_over_all_words(adaptive: 
 
 
 def test_what_does_not_go_together_is_named() -> None:
-    with pytest.raises(RecipeError, match=r"`output.adaptive` must rise, from above 0: got \[5, 5\]"):
-        OutputConfig(adaptive=(5, 5))
+    fails(RecipeError, r"`output.adaptive` must rise, from above 0: got \[5, 5\]", OutputConfig, adaptive=(5, 5))
     with pytest.raises(RecipeError, match=r"`output.adaptive` belongs to architecture elmo: got 'decoder'"):
         NetworkConfig(architecture="decoder", output=OutputConfig(adaptive=(5,)))
     with pytest.raises(RecipeError, match=r"`output.adaptive` must be below the 30 words.* got \[30\]"):
         build_network(replace(CONFIG, output=OutputConfig(adaptive=(30,))))
-    with pytest.raises(RecipeError, match=r"`sampled` has no effect on the objective causal"):
-        ObjectiveConfig("causal", sampled=5)
-    with pytest.raises(RecipeError, match=r"`sampled` must not be negative: got -1"):
-        ObjectiveConfig("bidirectional", sampled=-1)
+    fails(RecipeError, r"`sampled` has no effect on the objective causal", ObjectiveConfig, "causal", sampled=5)
+    fails(RecipeError, r"`sampled` must not be negative: got -1", ObjectiveConfig, "bidirectional", sampled=-1)
     with pytest.raises(RecipeError, match=r"`objective.sampled` has no effect with `network.output.adaptive`"):
         batches_for(prepared(OutputConfig(adaptive=(8,))), (ObjectiveConfig("bidirectional", sampled=5),))
     with pytest.raises(CapabilityError, match="an adaptive softmax has several output matrices"):

@@ -50,6 +50,7 @@ TEXTS = [
     "😀\u200d", "\x00", "ﷺ", "\u1100\u1161\u11a8", "İ", "'s",
 ]  # fmt: skip
 MARKS = "\u0301\u0323"  # of one letter, out of their order
+MARKED: list[str | Callable[[int], str]] = [lambda n: "a" + MARKS * (n // 4), *TEXTS]
 
 
 @cache
@@ -185,31 +186,24 @@ READERS: dict[str, tuple[Reader, list[str | Callable[[int], str]]]] = {
     "stop strings": (lambda text: (stop_strings(text.split(" "), "stop"), stop_strings(text, "stop")), ["a", "a "]),
     "chat": (conversation, [*TEXTS, "</s>", "<", "<|", "<|end|>", "<s", "S>"]),
     "chat of many messages": (lambda text: conversation(text, 10), ["a", "<s>", "<|end|>"]),
-    "nfc": (nfc, [lambda n: "a" + MARKS * (n // 4), *TEXTS]),
-    "label": (class_name, [lambda n: "a" + MARKS * (n // 4), *TEXTS]),
-    **{f"ROUGE {one}": (split, [lambda n: "a" + MARKS * (n // 4), *TEXTS]) for one, split in TOKENIZERS.items()},
+    "nfc": (nfc, MARKED),
+    "label": (class_name, MARKED),
+    **{f"ROUGE {one}": (split, MARKED) for one, split in TOKENIZERS.items()},
     "words": (word_spans, TEXTS),
 }
+
+
+def add(name: str, find: Callable[[str], Tokenizer], ids: Callable[[str], list[int]], texts: list[str]) -> None:
+    """The readers of a tokenizer; `ids` are those that it decodes of each text."""
+    READERS[f"{name}: ids"] = (lambda text: find(name).encode(text), [*TEXTS])
+    READERS[f"{name}: offsets"] = (lambda text: find(name).encode_with_offsets(text), MARKED)
+    READERS[f"{name}: text"] = (lambda text: find(name).decode(ids(text)), [*texts])
+
+
 for kind in KINDS:
-    READERS[f"{kind}: ids"] = (lambda text, kind=kind: tokenizer(kind).encode(text), TEXTS)  # type: ignore[misc]
-    READERS[f"{kind}: offsets"] = (
-        lambda text, kind=kind: tokenizer(kind).encode_with_offsets(text),  # type: ignore[misc]
-        [*TEXTS, lambda n: "a" + MARKS * (n // 4)],
-    )
-    READERS[f"{kind}: text"] = (
-        lambda text, kind=kind: tokenizer(kind).decode(tokenizer(kind).encode(text)),  # type: ignore[misc]
-        ["a", "a ", "日", "'s"],
-    )
+    add(kind, tokenizer, lambda text, kind=kind: tokenizer(kind).encode(text), ["a", "a ", "日", "'s"])  # type: ignore[misc]
 for name in RELEASED:
-    READERS[f"{name}: ids"] = (lambda text, name=name: released(name).encode(text), TEXTS)  # type: ignore[misc]
-    READERS[f"{name}: offsets"] = (
-        lambda text, name=name: released(name).encode_with_offsets(text),  # type: ignore[misc]
-        [*TEXTS, lambda n: "a" + MARKS * (n // 4)],
-    )
-    READERS[f"{name}: text"] = (
-        lambda text, name=name: released(name).decode(list(map(ord, text))),  # type: ignore[misc]
-        ["\x02", "\x03", "\x04", "\x05"],
-    )
+    add(name, released, lambda text: list(map(ord, text)), ["\x02", "\x03", "\x04", "\x05"])
 
 
 def of_size(text: str | Callable[[int], str], size: int) -> str:

@@ -56,12 +56,12 @@ def test_w15_the_trained_length_is_that_of_the_recipe_else_of_the_released_netwo
     assert trained_length({}, preset("llama3-8b")) == 8192 and trained_length({"max_len": True}, NETWORK) is None
 
 
-def test_w15_every_use_warns_once_with_counts(tokenizer: Tokenizer) -> None:
+def test_w15_r5_every_use_warns_once_with_counts(tokenizer: Tokenizer) -> None:
     translator, writer = made(tokenizer, "translation"), made(tokenizer, "language-modeling", architecture="decoder")
     reader = made(tokenizer, "masked-language-modeling", architecture="encoder")
+    summarizer = Model(translator.network, translator.tokenizer, translator.config | {"task": "summarization"}, None)
     # of a source EOS is a token; 12 fit
-    for model, use in ((translator, translator.translate), (replaced(translator, "summarization"), None)):
-        use = use or model.summarize
+    for use in (translator.translate, summarizer.summarize):
         assert warned(lambda use=use: use(["a" * 11, "", "bc"])) == []
         (said,) = warned(lambda use=use: use(["a" * 12, "bc", "", "a" * 20]))
         assert said.startswith("2 texts of 3 are longer than the 12 tokens that the model was trained on (the longest")
@@ -77,10 +77,8 @@ def test_w15_every_use_warns_once_with_counts(tokenizer: Tokenizer) -> None:
         (said,) = warned(call)
         assert said.startswith(told.format(tokens, what))
     assert warned(lambda: (translator.score("a", "b" * 11), writer.score("a" * 5, "b" * 6))) == []
-
-
-def replaced(model: Model, task: str) -> Model:
-    return Model(model.network, model.tokenizer, model.config | {"task": task}, None)
+    (said,) = warned(lambda: translator.translate("🏏蟡§¶" * 100, length_penalty=-3.0))  # a long odd line
+    assert "1 text of 1 is longer than the 12 tokens" in said
 
 
 def test_w15_what_learned_positions_cannot_hold_is_refused_as_before(tokenizer: Tokenizer) -> None:
@@ -116,12 +114,6 @@ def test_r5_a_length_penalty_ranks_outputs_and_lengthens_no_search() -> None:
         ended = [one for one in outputs[0] if one.finished]
         ranks = [one.log_prob / (len(one.ids) + 1) ** penalty for one in ended]
         assert ranks == sorted(ranks, reverse=True)
-
-
-def test_r5_a_long_odd_line_is_counted(tokenizer: Tokenizer) -> None:
-    model = made(tokenizer, "translation")
-    (said,) = warned(lambda: model.translate("🏏蟡§¶" * 100, length_penalty=-3.0))
-    assert "1 text of 1 is longer than the 12 tokens" in said
 
 
 WORDS = "ab cd " * 100  # 600 tokens

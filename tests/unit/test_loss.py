@@ -120,16 +120,13 @@ def test_bfloat16_stays_within_its_rounding(smoothing: float) -> None:
         assert float((one.double() - other).norm() / other.norm()) < 0.01
 
 
-def test_huge_logits_do_not_overflow() -> None:
+def test_huge_logits_do_not_overflow_and_float32_sums_over_many_targets_lose_nothing() -> None:
     hidden = torch.tensor([[1e4], [-1e4]], requires_grad=True)
     weight = torch.tensor([[1.0], [-1.0]], requires_grad=True)
     loss, nll = cross_entropy(hidden, weight, torch.tensor([1, 1]), 0.0)
     loss.backward()
     assert float(nll) == pytest.approx(2e4) and bool(hidden.grad.isfinite().all())
-
-
-def test_float32_sums_over_many_targets_lose_nothing() -> None:
-    """Each target costs log V; float32 sums of 2^17 of them would be off in the fifth digit."""
+    # each target costs log V; float32 sums of 2^17 of them would be off in the fifth digit
     hidden, weight = torch.zeros(1 << 17, 1), torch.zeros(7, 1)
     loss, nll = cross_entropy(hidden, weight, torch.zeros(1 << 17, dtype=torch.long), 0.1)
     assert loss.dtype == nll.dtype == torch.float64
@@ -137,15 +134,12 @@ def test_float32_sums_over_many_targets_lose_nothing() -> None:
     assert float(loss) / (1 << 17) == pytest.approx(math.log(7), rel=1e-6)
 
 
-def test_nothing_to_predict_costs_nothing() -> None:
+def test_nothing_to_predict_costs_nothing_and_a_target_outside_the_vocabulary_is_refused() -> None:
     hidden, weight, targets = example(0, 5)
     loss, nll = cross_entropy(hidden, weight, targets, 0.1)
     loss.backward()
     assert float(loss.detach()) == float(nll) == 0 and hidden.grad.shape == (0, 6)
     assert weight.grad.tolist() == [[0] * 6] * 5
-
-
-def test_a_target_outside_the_vocabulary_is_refused() -> None:
     hidden, weight, _ = example(2, 5)
     for bad in (-1, 5):
         with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
@@ -153,9 +147,7 @@ def test_a_target_outside_the_vocabulary_is_refused() -> None:
 
 
 def test_peak_memory_does_not_grow_with_tokens_times_vocabulary() -> None:
-    """Smoothing on, forward and backward, in a fresh process: 16,000 tokens more take less than the plain twin takes
-    for 3,000; what is left is how the allocator lays a few blocks.
-    """
+    """Smoothed, both ways, in a process: 16,000 tokens more take less than the plain twin takes for 3,000."""
     program = """
 import pathlib, resource, torch
 from atento.networks.vocabulary import cross_entropy, plain_cross_entropy

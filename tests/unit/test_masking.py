@@ -26,9 +26,9 @@ from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
 from atento.networks import build_network
-from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento.training.losses import Call, losses
+from failing import fails
 from masking_by_row import hide
 
 TEXTS = [
@@ -43,20 +43,14 @@ ENCODER = NetworkConfig("encoder", d_model=16, d_ff=32, n_heads=2, n_layers=1, d
 def prepared(kind: str) -> Preparation:
     tokenizer = train_tokenizer(TokenizerConfig(kind, vocab_size=150), TEXTS)  # type: ignore[arg-type]
     recipe = load_recipe({"task": "masked-language-modeling", "data": {"train": {"world": "train"}}}).recipe
-    return Preparation(
-        recipe, replace(ENCODER, vocab_size=tokenizer.vocab_size), tokenizer, Split({"text": TEXTS}, ""), "bos-eos"
-    )
+    network = replace(ENCODER, vocab_size=tokenizer.vocab_size)
+    return Preparation(recipe, network, tokenizer, Split({"text": TEXTS}, ""), "bos-eos")
 
 
 def planned(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     made = batches_for(preparation, (config,))
     assert isinstance(made, PlannedBatches)
     return made
-
-
-def word_of_each_token(tokenizer: Tokenizer, text: str) -> list[int | None]:
-    """By character offsets, which is another way than by the spelling of tokens."""
-    return tokenizer.encode_with_offsets(text).word_ids
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,7 +61,7 @@ def test_e2_words_are_hidden_as_a_whole_on_any_tokenizer(kind: str) -> None:
     for epoch in range(3):
         batch = made.batch(np.arange(len(TEXTS)), epoch)
         for row, text in enumerate(TEXTS):
-            words = word_of_each_token(preparation.tokenizer, text)
+            words = preparation.tokenizer.encode_with_offsets(text).word_ids  # not by the spelling of tokens
             labels = batch.labels["vocabulary"][row, 1 : 1 + len(words)]
             assert int((batch.labels["vocabulary"][row] >= 0).sum()) == int((labels >= 0).sum())  # no special token
             for word in {number for number in words if number is not None}:
@@ -175,9 +169,8 @@ def test_e5_spans_are_geometric_in_whole_words_and_never_neighbours() -> None:
         assert sum(end - start for start, end in ranges) == int((labels >= 0).sum()) == round(0.15 * len(words))
         lengths += [(end - start) // 2 for start, end in ranges]
         for start, end in ranges:
-            states = {
-                "mask" if token == 4 else "kept" if token == 50 else "random" for token in ids[start:end].tolist()
-            }
+            names = {4: "mask", 50: "kept"}
+            states = {names.get(token, "random") for token in ids[start:end].tolist()}
             assert len(states) == 1 or states == {"random", "kept"}  # a random token may be the token itself
             treated.append(max(states))
     # np.random.geometric has the same law, drawn again where it is above the maximum
@@ -241,7 +234,5 @@ def test_e5_the_boundary_loss_is_that_of_a_plain_loop_and_trains_the_head() -> N
 
 
 def test_e5_units_belong_to_masked_objectives() -> None:
-    with pytest.raises(RecipeError, match="`unit` has no effect on the objective causal"):
-        ObjectiveConfig("causal", unit="words")
-    with pytest.raises(RecipeError, match="`unit` has no effect on the objective span-boundary"):
-        ObjectiveConfig("span-boundary", unit="words")
+    for kind in ("causal", "span-boundary"):
+        fails(RecipeError, f"`unit` has no effect on the objective {kind}", ObjectiveConfig, kind, unit="words")

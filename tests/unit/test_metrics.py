@@ -114,21 +114,15 @@ def test_one_item_has_no_interval_and_two_words_no_bleu() -> None:
         assert chrf(["a"], ["a"]).interval() == (100, 100)
 
 
-def test_ter_counts_edits_by_the_reference_word() -> None:
+def test_ter_counts_edits_by_the_reference_word_and_chrf_and_exact_match_by_hand() -> None:
     score = ter(["o gato no tapete", "a b"], ["o gato está no tapete", "a c"])
     assert score.value == pytest.approx(100 * 2 / 7) and score.parts == {"edits": 2, "reference_length": 7}
     assert score.per_sentence() == pytest.approx([20, 50])
-
-
-def test_chrf_by_hand() -> None:
     """One order: "ab" against "abc" has precision 1 and recall 2/3, and recall counts four times (beta 2)."""
     score = chrf(["ab"], ["abc"], char_order=1)
     assert score.value == pytest.approx(100 * 5 * (2 / 3) / (4 + 2 / 3)) and score.name == "chrF2"
     assert score.parts == pytest.approx({"precision": 100, "recall": 200 / 3})
     assert chrf(["ab"], ["abc"], word_order=2).name == "chrF2++"
-
-
-def test_exact_match_takes_any_reference_and_keeps_accents_and_case() -> None:
     score = exact_match(["avó", "sim", "não"], [["avô", "Sim", "não"], ["avó", "", "no"]])
     assert score.value == pytest.approx(200 / 3) and score.parts == {"matches": 2, "count": 3}
     assert exact_match(["avó"], ["avo"]).value == 0
@@ -168,13 +162,16 @@ def test_texts_are_strings(name: str) -> None:
         fails(UsageError, f"must be strings: got {got}", METRICS[name].score, predictions, references)
 
 
-def test_unknown_names_and_options_list_the_known() -> None:
+def test_unknown_names_and_options_list_the_known_and_ranges_are_said() -> None:
     known = "accuracy, bertscore, bleu, calibration-error, chrf"
     fails(UsageError, f"unknown metric 'blue'; did you mean 'bleu'.* Known: {known}", metric_named, "blue")
     fails(UsageError, r"smoothing 'x'.* Known: add-k, exp, floor, none", bleu, ["a"], ["a"], smooth="x")
     fails(UsageError, "tokenizer '13b'; did you mean '13a'", bleu, ["a"], ["a"], tokenize="13b")
     fails(UsageError, "`max_order` must be at least 1: got 0", bleu, ["a"], ["a"], max_order=0)
     fails(UsageError, r"`char_order` and `beta` .* got 0, 2 and 0", chrf, ["a"], ["a"], char_order=0)
+    for level in (0, 1, -1, 95, float("nan")):
+        fails(UsageError, "`level` must lie between 0 and 1: got", bleu(["a"], ["a"]).interval, level=level)
+    fails(UsageError, "`samples` must be at least 1: got 0", bleu(["a"], ["a"]).interval, samples=0)
 
 
 words = st.lists(st.sampled_from(["o", "gato", "não", "está", "aqui", "."]), max_size=9).map(" ".join)
@@ -226,12 +223,6 @@ def test_interval_covers_the_truth_as_often_as_it_says() -> None:
         low, high = exact_match(right, ["a"] * 80).interval(level=0.9, samples=300, seed=trial)
         held += low <= 60 <= high
     assert 0.84 <= held / 300 <= 0.96  # three and a half standard errors on either side
-
-
-def test_levels_and_samples_out_of_range() -> None:
-    for level in (0, 1, -1, 95, float("nan")):
-        fails(UsageError, "`level` must lie between 0 and 1: got", bleu(["a"], ["a"]).interval, level=level)
-    fails(UsageError, "`samples` must be at least 1: got 0", bleu(["a"], ["a"]).interval, samples=0)
 
 
 def test_paired_test_knows_a_real_difference_from_chance() -> None:

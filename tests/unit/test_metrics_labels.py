@@ -24,6 +24,7 @@ from atento.metrics import (
 )
 from atento.metrics.rankings import ndcg, recall
 from atento.metrics.tag_schemes import entities
+from failing import fails
 
 
 def test_i4_f1_and_matthews_by_hand() -> None:
@@ -87,12 +88,9 @@ def test_entities_of_each_scheme_by_hand() -> None:
     assert entities(["S-LOC", "B-PER", "I-PER", "B-PER", "E-PER"], "BIOES") == [("LOC", 0, 1), ("PER", 3, 5)]
     assert entities(["U-LOC", "B-PER", "L-PER"], "BILOU") == entities(["U-LOC", "B-PER", "L-PER"])
     assert entities(["B", "I", "O"]) == [("_", 0, 2)]
-    with pytest.raises(UsageError, match=r"a tag is O, or a prefix of B, I, E, S, L or U with a type.* got 'PER'"):
-        entities(["PER"])
-    with pytest.raises(UsageError, match="IOB2 has the prefixes I, B: got 'S-PER'"):
-        entities(["S-PER"], "IOB2")
-    with pytest.raises(UsageError, match="unknown scheme 'IOB'; did you mean"):
-        entities(["O"], "IOB")
+    fails(UsageError, r"a tag is O, or a prefix of B, I, E, S, L or U with a type.* got 'PER'", entities, ["PER"])
+    fails(UsageError, "IOB2 has the prefixes I, B: got 'S-PER'", entities, ["S-PER"], "IOB2")
+    fails(UsageError, "unknown scheme 'IOB'; did you mean", entities, ["O"], "IOB")
 
 
 def test_entity_f1_and_tag_accuracy_by_hand() -> None:
@@ -110,11 +108,9 @@ def test_entity_f1_and_tag_accuracy_by_hand() -> None:
 def test_a_blank_right_label_is_none_in_python_too() -> None:
     """As a blank line of a file of references; a blank prediction is a wrong one."""
     for metric in (accuracy, f1, matthews, report):
-        with pytest.raises(UsageError, match="right label 2 is blank: leave the example out, as training does"):
-            metric(["a", "b"], ["a", " "])
+        fails(UsageError, "right label 2 is blank: leave the example out", metric, ["a", "b"], ["a", " "])
         metric(["a", ""], ["a", "b"])
-    with pytest.raises(UsageError, match="right label 1 is blank"):
-        calibration_error([("a", 0.5)], [""])
+    fails(UsageError, "right label 1 is blank", calibration_error, [("a", 0.5)], [""])
     assert multilabel_f1([["a", " "]], [["a"]]).value == 1  # as "a|" in a file
 
 
@@ -128,9 +124,8 @@ def test_calibration_error_by_hand() -> None:
     for number in range(1, 101):  # 0.07 * 100 is a little more than 7
         split = calibration_error([("a", number / 100), ("a", (number - 0.5) / 100)], ["a", "b"], bins=100)
         assert split.value == pytest.approx(abs(1 - (2 * number - 0.5) / 100) / 2)
-    for probability in (1.5, -0.1, float("nan")):
-        with pytest.raises(UsageError, match="the probability of prediction 1 must lie between 0 and 1: got"):
-            calibration_error([("a", probability)], ["a"])
+    for p in (1.5, -0.1, float("nan")):
+        fails(UsageError, "of prediction 1 must lie between 0 and 1: got", calibration_error, [("a", p)], ["a"])
 
 
 LABELS = ["a", "b", "c"] * 30
@@ -160,10 +155,8 @@ def test_unequal_lengths_and_nothing_are_refused(name: str) -> None:
     value = item[METRICS[name].outputs]
     right = {"probabilities": "a", "rankings": ("query", "document", 1.0)}.get(METRICS[name].outputs, value)
     said = r"needs its (reference|score): got 2 (predictions|scores) and 3 (references|documents)"
-    with pytest.raises(UsageError, match=said):
-        METRICS[name].score([value] * 2, [right] * 3)
-    with pytest.raises(UsageError, match=r"there is nothing to score: got 0|needs at least 2 examples: got 0"):
-        METRICS[name].score([], [])
+    fails(UsageError, said, METRICS[name].score, [value] * 2, [right] * 3)
+    fails(UsageError, r"there is nothing to score: got 0|needs at least 2 examples: got 0", METRICS[name].score, [], [])
 
 
 @pytest.mark.parametrize(
@@ -187,8 +180,7 @@ def test_unequal_lengths_and_nothing_are_refused(name: str) -> None:
     ],
 )
 def test_what_is_refused(call, message: str) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(UsageError, match=message):
-        call()
+    fails(UsageError, message, call)
 
 
 def test_arrays_of_labels_are_lists_of_labels() -> None:
@@ -202,5 +194,4 @@ def test_a_ranking_is_scored_from_its_first_document_on(k: int) -> None:
     judged = [("q", "a", 1.0), ("q", "b", 0.0)]
     for metric in (ndcg, recall):
         assert metric([0.2, 0.9], judged, k=2).value > 0
-        with pytest.raises(UsageError, match=f"`k` must be at least 1: got {k}"):
-            metric([0.2, 0.9], judged, k=k)
+        fails(UsageError, f"`k` must be at least 1: got {k}", metric, [0.2, 0.9], judged, k=k)

@@ -125,9 +125,6 @@ def test_common_subsequences_of_long_texts(length: int) -> None:
     assert common_subsequences(lists, lists).tolist() == [[lcs(a, b) for b in lists] for a in lists]
 
 
-# Utilities -----------------------------------------------------------------------------------------------------------
-
-
 def test_h10_bleu_is_not_the_same_the_other_way_round() -> None:
     """Of "a b c" all is right, for brevity e^(1 - 4/3); the other way round 3/4, 2/3, 1/2, and none of one."""
     found = bleu_utility()(["a b c", "a b c d"], ["a b c", "a b c d"])
@@ -136,14 +133,10 @@ def test_h10_bleu_is_not_the_same_the_other_way_round() -> None:
     assert np.diag(found) == pytest.approx(1.0)
 
 
-def test_chrf_by_hand() -> None:
-    """One order: "ab" against "abc" has precision 1 and recall 2/3, and recall counts four times."""
+def test_chrf_rouge_and_token_f1_by_hand() -> None:
+    """ "ab" against "abc": precision 1, recall 2/3, which counts four times; three words of four and five in common."""
     found = chrf_utility(char_order=1)(["a b"], ["abc", "xyz", ""])
     assert found.tolist() == [[pytest.approx(5 * (2 / 3) / (4 + 2 / 3)), 0.0, 0.0]]
-
-
-def test_rouge_and_token_f1_by_hand() -> None:
-    """Three words of four and five in common, in order; one pair of three and four."""
     ours, theirs = ["O gato dorme ali."], ["o gato preto dorme aqui"]
     assert rouge_utility("1")(ours, theirs)[0, 0] == pytest.approx(2 * 3 / 9)
     assert rouge_utility("2")(ours, theirs)[0, 0] == pytest.approx(2 * 1 / 7)
@@ -211,14 +204,11 @@ def test_embeddings_by_hand_and_each_text_once() -> None:
     assert utility.aggregated(evidence, evidence, weights, weights).tolist() == pytest.approx(alone.tolist())
 
 
-def test_embeddings_that_cannot_be() -> None:
+def test_embeddings_that_cannot_be_and_unknown_utilities() -> None:
     with pytest.raises(UsageError, match=r"`embed` must give a vector for each text: got shape \(1, 2\) for 2 texts"):
         embedding_utility(lambda texts: [[1.0, 2.0]])(["a"], ["b"])
     with pytest.raises(UsageError, match="`embed` must give finite numbers: got NaN or infinity"):
         embedding_utility(lambda texts: [[math.nan]] * len(texts))(["a"], ["b"])
-
-
-def test_unknown_utilities_list_the_known() -> None:
     with pytest.raises(UsageError, match=r"unknown utility 'crf'; did you mean 'chrf'\? Known: bleu, chrf, f1, rouge"):
         utility_named("crf")
     with pytest.raises(UsageError, match="`kind` must be 'L' or a digit from '1' to '9': got 'Lsum'"):

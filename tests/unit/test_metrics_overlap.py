@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from atento.base.errors import UsageError
 from atento.metrics import bleu, f1_bleu_rouge, rouge, token_f1
 from atento.metrics.token_overlap import harmonic_mean
+from failing import fails
 
 
 def test_token_f1_by_hand() -> None:
@@ -75,9 +76,6 @@ def test_interval_is_of_both_together() -> None:
 
 def test_what_is_refused() -> None:
     for metric in (token_f1, f1_bleu_rouge):
-        with pytest.raises(UsageError, match="got 1 predictions, and reference set 2 has 2"):
-            metric(["a"], [["a"], ["a", "b"]])
-        with pytest.raises(UsageError, match="must be lists of strings: got one string"):
-            metric("ab", ["a", "b"])
-    with pytest.raises(UsageError, match="unknown stemmer"):
-        f1_bleu_rouge(["a"], ["a"], stem="x")
+        fails(UsageError, "got 1 predictions, and reference set 2 has 2", metric, ["a"], [["a"], ["a", "b"]])
+        fails(UsageError, "must be lists of strings: got one string", metric, "ab", ["a", "b"])
+    fails(UsageError, "unknown stemmer", f1_bleu_rouge, ["a"], ["a"], stem="x")

@@ -9,6 +9,7 @@ import pytest
 
 from atento.base.errors import UsageError
 from atento.metrics import perplexity, retrieval, retrieval_of_vectors
+from failing import fails
 
 
 def test_mean_reciprocal_rank_by_hand() -> None:
@@ -61,8 +62,7 @@ def test_vectors_are_compared_by_their_cosine(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_what_retrieval_refuses(arguments: tuple[object, ...], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        retrieval(*arguments)
+    fails(UsageError, message, retrieval, *arguments)
     with pytest.raises(UsageError, match=r"must be vectors of one width: got the shapes \(1, 2\) and \(1, 3\)"):
         retrieval_of_vectors([[1.0, 2.0]], [[1.0, 2.0, 3.0]])
 
@@ -97,5 +97,4 @@ def test_what_perplexity_refuses() -> None:
         ([math.nan], [1], "the log-probability of text 1 must not be above 0: got nan"),
         ([-1.0], [0], "the number of tokens of text 1 is not valid: got 0"),
     ):
-        with pytest.raises(UsageError, match=message):
-            perplexity(log_probs, counts)
+        fails(UsageError, message, perplexity, log_probs, counts)

@@ -22,10 +22,11 @@ from atento.metrics.rouge import (
     word_finder,
 )
 from atento.tasks.split_evaluation import usual_metrics
+from failing import fails
 
 
 @pytest.mark.parametrize("stem", ["none", "porter"])
-def test_i2_second_pair_of_the_notes(stem: str) -> None:
+def test_i2_pairs_of_the_notes(stem: str) -> None:
     """Spec section 3 (error 3): .5, .666667, .571429 and .333333, .5, .4; two words of four and three in order."""
     score = rouge(["a different test sentence"], ["another test sentence"], stem=stem)
     expected = {"rouge1": (1 / 2, 2 / 3, 4 / 7), "rouge2": (1 / 3, 1 / 2, 2 / 5)}
@@ -35,11 +36,8 @@ def test_i2_second_pair_of_the_notes(stem: str) -> None:
         assert found == pytest.approx([100 * one for one in sides])
     assert score.value == pytest.approx(400 / 7) and score.name == "ROUGE-L"
     assert tuple(score.parts) == PARTS and score.settings == f"nrefs:1|case:lc|tok:unicode|stem:{stem}"
-
-
-def test_i2_first_pair_of_the_notes_is_perfect() -> None:
-    score = rouge(["this is a test"], ["this is a test"])
-    assert set(score.parts.values()) == {100.0} and score.value == 100
+    first = rouge(["this is a test"], ["this is a test"])  # the first pair is perfect
+    assert set(first.parts.values()) == {100.0} and first.value == 100
 
 
 def test_i2_accents_are_letters_unless_asked() -> None:
@@ -78,9 +76,7 @@ def test_lsum_joins_the_subsequences_of_a_sentence() -> None:
     assert score.parts["rougeLsum_recall"] == pytest.approx(80)
     assert score.parts["rougeLsum_precision"] == pytest.approx(40)
     assert score.parts["rougeL_recall"] == pytest.approx(60)  # as one run of words: w1 w3 w5
-
-
-def test_lsum_counts_no_word_oftener_than_the_prediction_has_it() -> None:
+    # no word counts oftener than the prediction has it
     score = rouge(["a b"], ["a b\na c"])
     assert score.parts["rougeLsum_recall"] == pytest.approx(50) and score.parts["rougeLsum_precision"] == 100
 
@@ -102,28 +98,20 @@ def test_mean_over_texts_and_texts_without_words() -> None:
     assert 0 <= low <= 25 <= high <= 100
 
 
-def test_stems() -> None:
+def test_stems_and_stems_without_nltk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Porter's and Snowball's; words of up to three letters stay."""
     assert word_finder("unicode", "porter")("running cats are his") == ["run", "cat", "are", "his"]
     assert rouge(["os gatinhos corriam"], ["o gatinho corria"], stem="portuguese").parts["rouge1_f"] > 60
     assert rouge(["os gatinhos corriam"], ["o gatinho corria"]).parts["rouge1_f"] == 0
-
-
-def test_stems_without_nltk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nltk.stem.porter", None)
-    with pytest.raises(MissingPartError, match="stemming needs nltk: pip install"):
-        rouge(["a"], ["a"], stem="porter")
+    fails(MissingPartError, "stemming needs nltk: pip install", rouge, ["a"], ["a"], stem="porter")
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"unknown ROUGE tokenizer '13a'. Known: rouge-score, unicode"):
-        rouge(["a"], ["a"], tokenize="13a")
-    with pytest.raises(UsageError, match=r"unknown stemmer 'port'; did you mean 'porter'.* Known: none, porter, port"):
-        rouge(["a"], ["a"], stem="port")
-    with pytest.raises(UsageError, match="got 2 predictions, and the references have 1"):
-        rouge(["a", "b"], ["a"])
-    with pytest.raises(UsageError, match="there is nothing to score: got 0 predictions"):
-        rouge([], [])
+    fails(UsageError, r"unknown ROUGE tokenizer '13a'. Known: rouge-score,", rouge, ["a"], ["a"], tokenize="13a")
+    fails(UsageError, r"stemmer 'port'; did you mean 'porter'.* Known: none, porter", rouge, ["a"], ["a"], stem="port")
+    fails(UsageError, "got 2 predictions, and the references have 1", rouge, ["a", "b"], ["a"])
+    fails(UsageError, "there is nothing to score: got 0 predictions", rouge, [], [])
 
 
 def table(a: Sequence[str], b: Sequence[str]) -> list[list[int]]:

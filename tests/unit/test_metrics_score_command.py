@@ -41,12 +41,13 @@ def run(*arguments: str, stdin: str | None = None) -> Result:
     return result
 
 
-def test_one_line_with_the_settings(files: Path) -> None:
+def test_one_line_with_the_settings_and_an_example_in_the_help(files: Path) -> None:
     result = run("bleu", "out.pt", "ref.pt")
     assert (result.exit_code, result.stderr) == (0, "")
     expected = bleu(["o gato está no tapete", "bom dia"], ["o gato está sentado no tapete", "bom dia"])
     assert result.stdout == f"BLEU {expected.value:.2f} {expected.settings}\n"
     assert run("exact-match", "out.pt", "ref.pt", "ref2.pt").stdout == "exact match 100.00 nrefs:2|case:mixed\n"
+    assert "atento score bleu output.pt reference.pt" in run("--help").stdout
 
 
 def test_the_tokenizer_by_the_script_and_by_an_option(files: Path) -> None:
@@ -80,12 +81,9 @@ def test_columns_of_tables(files: Path) -> None:
     fails(DataError, r"n.csv:4: .* finite number: got 'y'", run, "pearson", "n.csv", "n.csv", "--column", "n")
 
 
-def test_interval_and_other_seed(files: Path) -> None:
+def test_interval_and_paired_test_against_another_output(files: Path) -> None:
     low, high = bleu(["o gato está no tapete", "bom dia"], ["o gato está sentado no tapete", "bom dia"]).interval()
     assert f" [{low:.2f}, {high:.2f}] nrefs:1|case:mixed" in run("bleu", "out.pt", "ref.pt", "--interval").stdout
-
-
-def test_paired_test_against_another_output(files: Path) -> None:
     lines = run("bleu", "out.pt", "ref.pt", "--against", "other.pt", "--samples", "50").stdout.splitlines()
     assert len(lines) == 3 and lines[1].endswith("(other.pt)")
     texts = [(files / name).read_text(encoding="utf-8").splitlines() for name in ("out.pt", "other.pt", "ref.pt")]
@@ -113,12 +111,11 @@ def test_what_is_refused(files: Path) -> None:
     fails(UsageError, r"'blue'.*: accuracy, bertscore, bleu, calib", run, "blue", "missing.pt", "missing.pt")
     fails(DataError, r"missing\.pt: no such file", run, "bleu", "missing.pt", "ref.pt")
     (files / "empty.pt").touch()
+    fails(UsageError, r"there is nothing to score: empty\.pt is empty", run, "accuracy", "empty.pt", "empty.pt")
     fails(UsageError, "there is nothing to score", run, "bleu", "empty.pt", "empty.pt")
     fails(UsageError, "bleu needs references: give .* behind that of the outputs", run, "bleu", "out.pt")
-
-
-def test_help_has_an_example() -> None:
-    assert "atento score bleu output.pt reference.pt" in run("--help").stdout
+    for option in (("--average", "micro"), ("--scheme", "IOB2"), ("--language", "pt"), ("--positive", "a")):
+        fails(UsageError, f"{option[0]} has no effect on bleu", run, "bleu", "out.pt", "ref.pt", *option)
 
 
 def write(folder: Path, texts: dict[str, str]) -> None:
@@ -146,13 +143,8 @@ def test_several_labels_and_probabilities(files: Path) -> None:
     assert run("subset-accuracy", "out", "right").stdout == "subset accuracy 0.5000\n"
     assert run("multilabel-f1", "out", "right").stdout.startswith("multi-label F1 0.8000 ")
     lines = run("multilabel-report", "out", "right").stdout.splitlines()
-    assert lines[0].startswith("multi-label F1 0.8000 ") and lines[4].split() == [
-        "c",
-        "0.0000",
-        "0.0000",
-        "0.0000",
-        "1",
-    ]
+    assert lines[0].startswith("multi-label F1 0.8000 ")
+    assert lines[4].split() == ["c", "0.0000", "0.0000", "0.0000", "1"]
     write(files, {"probable": "a\t0.75\nb\t0.25\n", "right": "a\nb\n"})
     assert run("calibration-error", "probable", "right").stdout == "calibration error 0.5000 bins:10\n"
     # what `atento classify` prints for an empty text, whose label may be blank, and where it abstains
@@ -192,9 +184,8 @@ def test_tags_on_lines_and_in_columns(files: Path) -> None:
     done = run("entity-f1", "right.txt", "right.conll", "--columns", "--scheme", "IOB2")
     assert done.stdout.startswith("entity F1 1.0000 average:micro|scheme:IOB2|mode:strict")
     assert run("tag-accuracy", "out", "right").stdout == "tag accuracy 0.8000\n"
-    write(
-        files, {"right.conllu": "# text = Ana ri\n1\tAna\tana\tPROPN\t_\n2\tri\trir\tVERB\t_\n", "out": "PROPN NOUN\n"}
-    )
+    conllu = "# text = Ana ri\n1\tAna\tana\tPROPN\t_\n2\tri\trir\tVERB\t_\n"
+    write(files, {"right.conllu": conllu, "out": "PROPN NOUN\n"})
     assert run("tag-accuracy", "out", "right.conllu").stdout == "tag accuracy 0.5000\n"
     assert run("entity-f1", "-", "right.conll", "--columns", stdin=columns).stdout.startswith("entity F1 1.0000")
 
@@ -210,21 +201,9 @@ def test_tags_that_are_refused(files: Path) -> None:
     fails(UsageError, "tag-accuracy takes one file .*: got 2", run, "tag-accuracy", "out", "out", "out")
 
 
-QUESTIONS = {
-    "data": [
-        {
-            "paragraphs": [
-                {
-                    "context": "...",
-                    "qas": [
-                        {"id": "q1", "answers": [{"text": "o gato", "answer_start": 0}, {"text": "gato preto"}]},
-                        {"id": "q2", "answers": [], "is_impossible": True},
-                    ],
-                }
-            ]
-        }
-    ]
-}
+ANSWERS = [{"text": "o gato", "answer_start": 0}, {"text": "gato preto"}]
+ASKED = [{"id": "q1", "answers": ANSWERS}, {"id": "q2", "answers": [], "is_impossible": True}]
+QUESTIONS = {"data": [{"paragraphs": [{"context": "...", "qas": ASKED}]}]}
 
 
 def test_answers_in_json_and_on_lines(files: Path) -> None:
@@ -265,13 +244,3 @@ def test_gates_go_by_the_metric_or_a_part_of_it(files: Path) -> None:
     assert "ter 12.50 > 12.4" in run("ter", "out.pt", "ref.pt", "--fail-under", "ter=12.4").stderr
     for gate, message in (("f1=x", "takes METRIC=VALUE"), ("=3", "takes METRIC=VALUE"), ("bleu=3", "no part 'bleu'")):
         fails(UsageError, message, run, "f1", "out", "right", "--fail-under", gate)
-
-
-def test_options_of_other_metrics_are_refused(files: Path) -> None:
-    for option in (("--average", "micro"), ("--scheme", "IOB2"), ("--language", "pt"), ("--positive", "a")):
-        fails(UsageError, f"{option[0]} has no effect on bleu", run, "bleu", "out.pt", "ref.pt", *option)
-
-
-def test_an_empty_reference_file_is_named(files: Path) -> None:
-    write(files, {"none": ""})
-    fails(UsageError, "there is nothing to score: none is empty", run, "accuracy", "none", "none")
