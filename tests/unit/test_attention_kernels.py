@@ -42,8 +42,7 @@ def loops(
     scale = width**-0.5 if scale is None else scale
     out = torch.zeros(b, h, t, v.shape[-1], dtype=torch.float64)
     weights = torch.zeros(b, h, t, s, dtype=torch.float64)
-    allowed = torch.ones(1, 1, t, s, dtype=torch.bool) if allowed is None else allowed
-    allowed = allowed.expand(b, h, t, s)
+    allowed = torch.ones(b, h, t, s, dtype=torch.bool) if allowed is None else allowed.expand(b, h, t, s)
     bias = torch.zeros(b, h, t, s) if bias is None else bias.expand(b, h, t, s)
     for r, head, i in product(range(b), range(h), range(t)):
         exps = {}
@@ -58,10 +57,6 @@ def loops(
     return out, weights
 
 
-def some_heads(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    return (k + h) % 3 != 0
-
-
 MASKS: dict[str, Mask | Tensor | None] = {
     "none": None,
     "bidirectional": bidirectional(),
@@ -73,7 +68,7 @@ MASKS: dict[str, Mask | Tensor | None] = {
     "padding lengths": padding(torch.tensor([2, 5])),
     "padding boolean": padding(torch.arange(S) < torch.tensor([[5], [3]])),
     "documents": documents(torch.tensor([[0, 0, 1, 1, -1], [0, 1, 1, 1, 1]])),
-    "per head": predicate(some_heads, heads=H),
+    "per head": predicate(lambda b, h, q, k: (k + h) % 3 != 0, heads=H),
     "joined": causal() & padding(torch.tensor([3, 5])) | prefix(1),
     "not": ~causal(),
     "nothing for a row": padding(torch.tensor([0, 4])),
@@ -91,15 +86,13 @@ def dense(mask: Mask | Tensor | None, t: int = T, s: int = S) -> Tensor | None:
 @pytest.mark.parametrize("name", MASKS)
 def test_a3_output_and_weights_equal_two_loops(name: str, kernel: str) -> None:
     """A3, every kind of mask, float64 1e-10; weights sum to 1, or to 0 where nothing may be attended to."""
-    q, k, v = qkv()
-    mask = MASKS[name]
+    (q, k, v), mask = qkv(), MASKS[name]
     out, weights = loops(q, k, v, dense(mask))
     torch.testing.assert_close(attend(q, k, v, mask=mask, kernel=kernel), out, rtol=0, atol=1e-10)
     seen = attention_weights(q, k, mask=mask)
     torch.testing.assert_close(seen, weights, rtol=0, atol=1e-10)
     sums = seen.sum(-1)
-    assert bool((seen >= 0).all())
-    assert bool((((sums - 1).abs() < 1e-12) | (sums == 0)).all())
+    assert bool((seen >= 0).all()) and bool((((sums - 1).abs() < 1e-12) | (sums == 0)).all())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -110,12 +103,10 @@ def test_a3_all_kernels_agree_with_gradients(name: str, dtype: torch.dtype) -> N
     bias = torch.randn(1, H, T, S, generator=torch.Generator().manual_seed(9), dtype=dtype)
     results = []
     for kernel in ON_CPU:
-        leaves = [x.requires_grad_() for x in (*qkv(dtype), bias.clone())]
-        q, k, v, own_bias = leaves
+        q, k, v, own_bias = leaves = [x.requires_grad_() for x in (*qkv(dtype), bias.clone())]
         out = attend(q, k, v, mask=MASKS[name], bias=own_bias, kernel=kernel)
         (out * torch.arange(out.numel(), dtype=dtype).view_as(out).sin()).sum().backward()
         results.append([out.detach(), *(x.grad for x in leaves)])
-
     for plain, *others in zip(*results):
         assert bool(plain.isfinite().all())
         for other in others:
@@ -133,8 +124,7 @@ def test_a3_gradients_equal_finite_differences(kernel: str, form: Mask) -> None:
 @pytest.mark.parametrize("bias_of_infinity", [False, True])
 def test_a3_a_row_that_sees_nothing_gives_zero_and_finite_gradients(kernel: str, bias_of_infinity: bool) -> None:
     """The second sentence is all padding, and the first query of the first is forbidden everything."""
-    leaves = [x.requires_grad_() for x in qkv()]
-    q, k, v = leaves
+    q, k, v = leaves = [x.requires_grad_() for x in qkv()]
     mask = padding(torch.tensor([S, 0])) & predicate(lambda b, h, i, j: i > S - T, "not the first")
     bias = torch.zeros(1, 1, T, S, dtype=q.dtype)
     if bias_of_infinity:
@@ -265,9 +255,8 @@ def of_heads(query: int, keys: int, values: int) -> dict[str, Tensor]:
 DIVIDE = "key and value heads must be equal and divide the query heads: got "
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_what_does_not_go_together_is_refused() -> None:
+    for change, message in (
         ({"q": np.zeros((1, 2, 3, 4))}, "`q` must be a tensor (B,H,L,K): got ndarray"),
         ({"k": torch.zeros(2, 3, 4)}, "`k` must have four dimensions (B,H,L,K): got (2, 3, 4)"),
         ({"v": torch.zeros(1, 2, 3, 4).double()}, "the same dtype: got torch.float32, torch.float32 and torch.float64"),
@@ -288,27 +277,21 @@ DIVIDE = "key and value heads must be equal and divide the query heads: got "
         ({"scale": float("nan")}, "`scale` must be finite: got nan"),
         *((of_heads(4, 3, 3), DIVIDE + "3, 3 and 4"), (of_heads(4, 2, 4), DIVIDE + "2, 4 and 4")),
         (of_heads(2, 4, 4), DIVIDE + "4, 4 and 2"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(change: dict[str, Any], message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
-        attend(**{name: torch.zeros(1, 2, 3, 4) for name in "qkv"} | change)
+    ):
+        with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+            attend(**{name: torch.zeros(1, 2, 3, 4) for name in "qkv"} | change)
     fails(TypeError, r"got torch\.int64", attention_weights, *qkv()[:2], mask=torch.ones(T, S, dtype=torch.long))
 
 
 @pytest.mark.parametrize("kernel", ["auto", "plain", "fused", "blocked"])
-def test_one_row_of_queries_may_read_many_rows_of_keys(kernel: str) -> None:
+def test_one_row_of_queries_may_read_many_rows_of_keys_and_a_scale_of_nothing_weighs_alike(kernel: str) -> None:
     """And a bias may leave out the dimensions that it does not differ in."""
     q, k, v = (torch.randn(n, 2, 30, 4, generator=torch.Generator().manual_seed(n)) for n in (1, 5, 5))
     mask, bias = padding(torch.tensor([3, 9, 30, 1, 7])), torch.linspace(0, 1, 30)
     found = attend(q, k, v, mask=mask, bias=bias, kernel=kernel)
     alone = [attend(q, k[n : n + 1], v[n : n + 1], mask=mask.dense(1, 30)[n : n + 1], bias=bias) for n in range(5)]
     torch.testing.assert_close(found, torch.cat(alone))
-
-
-@pytest.mark.parametrize("kernel", ["auto", "plain", "fused", "blocked"])
-def test_a_scale_of_nothing_weighs_all_alike_whatever_is_added_before_it(kernel: str) -> None:
-    """PyTorch's fused kernel gives NaN where the scale is 0."""
+    # PyTorch's fused kernel gives NaN where the scale is 0
     q, k, v = (torch.randn(1, 2, 600, 4, generator=torch.Generator().manual_seed(n)) for n in range(3))
     added = RelativeTerms((RelativeMatrix(2),), QueryKeyPositions.arange(600, 600))
     found = attend(q, k, v, scale=0, relative=added, kernel=kernel)
@@ -333,14 +316,20 @@ def test_the_fused_kernel_refuses_what_it_cannot_do_and_auto_never_asks_it() -> 
     assert chosen(None, 0.1) == chosen(torch.zeros(128, 128, 4), 0.0) == "plain"
 
 
-def test_with_amx_reading_is_fused_but_where_strips_skip_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = torch.device("cpu")
-    near, every = lower(window(4, 4), 600, 600, device), lower(None, 600, 600, device)
+def test_with_amx_reading_is_fused_but_where_strips_skip_keys_or_no_mask_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    near, every = lower(window(4, 4), 600, 600, cpu), lower(None, 600, 600, cpu)
     monkeypatch.setattr(kernels, "has_tiles", lambda: True)
     assert [choose_for_reading(length, near, None) for length in (7, 512, 600)] == ["fused", "fused", "auto"]
     assert choose_for_reading(600, every, None) == "fused"
     monkeypatch.setattr(kernels, "has_tiles", lambda: False)
     assert choose_for_reading(7, every, None) == "auto"
+    assert lower(None, T, S, cpu).allowed is lower(bidirectional(), T, S, cpu).allowed is None
+    assert lower(causal(), 1, S, cpu).allowed is None  # the last query sees every key
+    assert lower(causal(), T, T, cpu).is_causal and not lower(causal(), T, S, cpu).is_causal
+    once = lower(causal() & padding(torch.tensor([1, 2])), T, S, cpu)
+    assert lower(once, T, S, cpu) is once
+    assert lower(padding(torch.tensor([1, 2])), T, S, cpu).allowed.shape == (2, 1, 1, S)  # one row stands for all
 
 
 def test_dropout_acts_on_the_weights_and_keeps_the_mean() -> None:
@@ -357,17 +346,14 @@ def test_dropout_acts_on_the_weights_and_keeps_the_mean() -> None:
     assert bool((first == attend(q, k, v, dropout=0.5)).all()) and bool((first != attend(q, k, v, dropout=0.5)).any())
 
 
-def test_a13_attention_alone_is_equivariant_to_order() -> None:
+def test_a1_a13_l1_causal_attention_order_and_the_worked_example_of_the_notes() -> None:
     """S4 says invariant; f(PX) = P f(X), and not f(X)."""
     x = torch.randn(1, 1, 6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     moved = attend(x[:, :, order], x[:, :, order], x[:, :, order])
     torch.testing.assert_close(moved, attend(x, x, x)[:, :, order], rtol=0, atol=1e-12)
     assert float((moved - attend(x, x, x)).abs().max()) > 1e-3
-
-
-def test_a1_unprojected_causal_attention_by_hand() -> None:
-    """A1: score x_i·x_j over j ≤ i, itself included; three vectors worked out here with a calculator's steps."""
+    # A1: score x_i·x_j over j ≤ i, itself included; three vectors worked out here with a calculator's steps
     x = torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]], dtype=torch.float64)[None, None]
     weights = attention_weights(x, x, mask=causal(), scale=1.0)[0, 0]
     e = math.exp
@@ -375,25 +361,11 @@ def test_a1_unprojected_causal_attention_by_hand() -> None:
     expected = [[1, 0, 0], [term / (1 + e(4)) for term in second], [term / (e(1) + 2 * e(2)) for term in third]]
     torch.testing.assert_close(weights, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
     assert [int((row > 0).sum()) for row in weights] == [1, 2, 3]
-
-
-def test_l1_the_worked_example_of_the_notes_with_the_right_numbers() -> None:
-    """Section 3: .264458 .264458 .471083, where the notes have .20 .20 .60."""
+    # section 3: .264458 .264458 .471083, where the notes have .20 .20 .60
     x = torch.eye(3, dtype=torch.float64)
-    shift = x[[2, 0, 1]]
-    weights = attention_weights(x[None, None], (x @ shift.T)[None, None])[0, 0]
+    weights = attention_weights(x[None, None], (x @ x[[2, 0, 1]].T)[None, None])[0, 0]
     assert sorted(round(w, 6) for w in weights[0].tolist()) == [0.264458, 0.264458, 0.471083]
     assert bool((weights.sum(0) - 1 < 1e-12).all())
-
-
-def test_lowering_does_no_work_where_there_is_no_mask() -> None:
-    cpu = torch.device("cpu")
-    assert lower(None, T, S, cpu).allowed is lower(bidirectional(), T, S, cpu).allowed is None
-    assert lower(causal(), 1, S, cpu).allowed is None  # the last query sees every key
-    assert lower(causal(), T, T, cpu).is_causal and not lower(causal(), T, S, cpu).is_causal
-    once = lower(causal() & padding(torch.tensor([1, 2])), T, S, cpu)
-    assert lower(once, T, S, cpu) is once
-    assert lower(padding(torch.tensor([1, 2])), T, S, cpu).allowed.shape == (2, 1, 1, S)  # one row stands for all
 
 
 @pytest.mark.parametrize("name", MASKS)

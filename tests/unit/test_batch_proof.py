@@ -1,8 +1,4 @@
-"""Batch-proof generation: the same tokens in any batch, order, padding, chunking, cached or not (M10).
-
-Families that write, tiny and random in float64, where no two sums are equal by chance. Every change of company is
-measured against the row alone, unpadded.
-"""
+"""Batch-proof generation: each row as alone in any batch, order, padding or chunking, cached or not; float64 (M10)."""
 
 from copy import deepcopy
 from dataclasses import replace

@@ -125,32 +125,26 @@ def test_a_run_that_failed_leaves_its_parts(made: Made, monkeypatch: pytest.Monk
     assert [part is not None for part in manifest["parts"]] == [True, True, False, False]
 
 
-def test_bad_lines_are_counted_over_all_parts(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_lines_and_warnings_are_added_up_and_workers_have_their_share_of_the_cores(
+    made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     made.file.write_bytes(b"good\nb\xffd\ngood\ngood\ngood\n\xff\n")
     fails(UsageError, r"in\.txt:2: not UTF-8", made.run)
     made.run(skip_bad=True)
     assert "warning: 2 bad lines skipped, first: " in capsys.readouterr().err
     assert not list(made.out.glob("parts.jsonl"))
     fails(UsageError, "must be a new or empty folder", made.run, out=made.folder)
-
-
-def test_workers_have_their_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
     monkeypatch.setattr(cluster_run, "available_cores", lambda: 7)
-    monkeypatch.setattr(
-        "atento_cli.scale.workers.WorkerProcess", lambda module, request, threads: started.append((request, threads))
-    )
+    worker = "atento_cli.scale.workers.WorkerProcess"
+    monkeypatch.setattr(worker, lambda module, request, threads: started.append((request, threads)))
     for workers, threads, size, count, each in ((None, None, 9, 3, 2), (2, None, 9, 2, 3), (4, 5, 3, 3, 5)):
         options = {"model": "m", "file": "f", "device": "cpu", "threads": threads}
-        launch = cluster_run.Launch(
-            "tag", options, cluster="local", out=Path("x"), workers=workers, block_lines=None, columns=None
-        )
+        more: Any = {"cluster": "local", "out": Path("x"), "block_lines": None, "columns": None}
+        launch = cluster_run.Launch("tag", options, workers=workers, **more)
         with launch._workers(size, Input("f"), Path("/m")) as (number, start):
             start(0)
         assert number == count and started[-1][1] == each and started[-1][0]["options"]["threads"] == each
-
-
-def test_a_warning_of_long_texts_is_added_up_and_others_are_shown_once() -> None:
     heard = cluster_run._Warnings()
     fields = {"long": 2, "total": 5, "longest": 90, "trained": 64, "result": "outputs"}
     with pytest.warns(AtentoWarning) as warned:

@@ -74,7 +74,7 @@ def test_what_is_written_reads_back_equal(tmp_path_factory: pytest.TempPathFacto
     assert back == recipe and recipe_difference(back, recipe) == []
 
 
-def test_the_annotated_text_reads_back_equal_too(tmp_path: Path) -> None:
+def test_the_annotated_text_reads_back_equal_and_differences_are_told(tmp_path: Path) -> None:
     loaded = load_recipe("micro-world-en-pt", ["training.steps=9", "init=a # b"], environment={})
     text = dump_recipe(loaded.recipe, loaded.origins)
     (tmp_path / "my.yaml").write_text(text, encoding="utf-8", newline="\n")
@@ -82,19 +82,12 @@ def test_the_annotated_text_reads_back_equal_too(tmp_path: Path) -> None:
     lines = {line.split(":")[0].strip(): line.partition("  # ")[2] for line in text.splitlines()}
     assert lines["steps"] == "command line" and lines["clip"] == "default"
     assert lines["d_model"] == "preset transformer-tiny" and lines["task"].startswith("micro-world-en-pt.yaml:")
-
-
-def test_readers_of_yaml_1_1_understand_it_too() -> None:
-    """PyYAML's own safe loader as oracle, numbers and texts alike."""
+    # PyYAML's own safe loader as oracle, numbers and texts alike
     data = DataConfig(train=(SourceConfig(source="1e-4", target="0o10"),))
     training = TrainingConfig(learning_rate=1e-5, clip=1e22)
     recipe = Recipe(task="translation", name="no", init=InitConfig("12:30"), data=data, training=training)
-    read = yaml.safe_load(dump_recipe(recipe))
-    assert read == json.loads(json.dumps(recipe_to_dict(recipe)))
+    assert yaml.safe_load(dump_recipe(recipe)) == json.loads(json.dumps(recipe_to_dict(recipe)))
     assert "\nname: ação\n" in dump_recipe(replace(recipe, name="ação"))
-
-
-def test_difference() -> None:
     a = load_recipe("micro-world-en-pt", environment={}).recipe
     a = replace(a, training=replace(a.training, learning_rate=2e-3))
     training, data = replace(a.training, learning_rate=5e-4), replace(a.data, valid=(), skip_bad=True)

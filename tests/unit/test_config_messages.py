@@ -240,7 +240,7 @@ def test_on_the_command_line(override: str, sentence: str) -> None:
     assert message(HEAD, override).startswith(f"command line: {sentence}")
 
 
-def test_in_the_environment_and_under_a_dotted_override() -> None:
+def test_overrides_and_the_environment_are_named_with_what_is_wrong() -> None:
     wrong = message(HEAD, ATENTO_TRAINING__STEPS="x")
     assert wrong == "ATENTO_TRAINING__STEPS: training.steps must be an integer: got 'x'"
     wrong = message(HEAD, ATENTO_TRAINING__STEP="5")
@@ -249,9 +249,6 @@ def test_in_the_environment_and_under_a_dotted_override() -> None:
     assert got == "command line: training.steps: there is no 'steps' in the value at my.yaml:3:11"
     got = message("task: translation\ndata: {train: 5}\n", "data.train.0.count=4")
     assert "there is no 'count' in the value at my.yaml:2:15" in got
-
-
-def test_overrides_of_the_wrong_kind() -> None:
     Path("my.yaml").write_text(HEAD, encoding="utf-8", newline="\n")
     cases: list[tuple[Any, str]] = [
         ("a=b", "overrides are a list of key=value: got the one text 'a=b'"),
@@ -263,7 +260,7 @@ def test_overrides_of_the_wrong_kind() -> None:
         fails(RecipeError, said, load_recipe, "my.yaml", overrides)
 
 
-def test_circles_of_several_files_and_recipes_that_are_not_there() -> None:
+def test_circles_recipes_that_are_not_there_and_files_that_are_none() -> None:
     Path("folder").mkdir()
     Path("receita.yaml").touch()
     for name, start in {
@@ -281,9 +278,6 @@ def test_circles_of_several_files_and_recipes_that_are_not_there() -> None:
     Path("b.yaml").write_text("extends: ./a.yaml\n", encoding="utf-8", newline="\n")
     got = message("extends: a.yaml\n")
     assert got == "b.yaml:1:10: recipes extend one another in a circle: a.yaml -> b.yaml -> a.yaml"
-
-
-def test_files_that_are_no_recipes() -> None:
     path = Path("my.yaml")
     for content, said in (
         (b"task: translation\nname: caf\xe9\n", "my.yaml:2: not UTF-8 at byte 27"),
@@ -296,8 +290,7 @@ def test_files_that_are_no_recipes() -> None:
         assert message(text).startswith("my.yaml:1:1: a recipe must be a mapping of keys: got ")
     for name in ("a.tsv", "a.jsonl.gz", "a.parquet", "a.txt"):  # in place of the recipe that names it
         path.with_name(name).write_bytes(b"a\tb\n")
-        with pytest.raises(RecipeError, match=f"{name} is a file of data; a recipe is a YAML file that names the data"):
-            load_recipe(path.with_name(name))
+        fails(RecipeError, f"{name} is a file of data; a recipe is", load_recipe, path.with_name(name))
 
 
 MISSPELT: list[tuple[Callable[[], object], str]] = [

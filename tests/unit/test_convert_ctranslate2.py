@@ -31,6 +31,7 @@ FAMILIES = (
 )
 LEARNED, ROTARY, UNTIED = PositionConfig("learned"), PositionConfig("rotary"), {"tied": False, "bias": True}
 GATED = (PositionConfig("sinusoidal", gate=True), LEARNED)
+NORMED = {"norm_bias": False, "norm": "pre", "attention": {"norm": True, "n_kv_heads": 2}}
 HELD: dict[str, NetworkConfig] = {name: tiny_config(name) for name in FAMILIES} | {
     "own, pre-norm, gelu, learned positions, untied": changed(
         OWN, norm="pre", feed_forward={"activation": "gelu"}, positions=LEARNED, output=UNTIED, n_decoder_layers=1
@@ -46,13 +47,7 @@ HELD: dict[str, NetworkConfig] = {name: tiny_config(name) for name in FAMILIES} 
     "decoder, linear stretch": changed(LLAMA, positions=PositionConfig("rotary", stretch=StretchConfig(2.5))),
     "decoder, Llama 3": changed(LLAMA, positions=PositionConfig("rotary", stretch=StretchConfig(8.0, trained_len=16))),
     "encoder of T5": changed(tiny_config("t5-11-small"), architecture="encoder", output={"tied": True}),
-    "encoder, rotary, norms without bias": changed(
-        tiny_config("bert-base"),
-        positions=ROTARY,
-        norm_bias=False,
-        norm="pre",
-        attention={"norm": True, "n_kv_heads": 2},
-    ),
+    "encoder, rotary, norms without bias": changed(tiny_config("bert-base"), NORMED, positions=ROTARY),
 }
 YARN = PositionConfig("rotary", stretch=StretchConfig(4.0, trained_len=16, yarn=True))
 DYNAMIC = PositionConfig("rotary", stretch=StretchConfig(2.0, trained_len=16, dynamic=True))
@@ -111,7 +106,7 @@ def test_what_it_does_not_hold_is_named(name: str) -> None:
     assert why_not_held(config) == part
 
 
-def test_the_pooler_and_segments_are_converted(tmp_path: Path) -> None:
+def test_the_pooler_segments_and_names_of_tokens_are_converted_and_weights_kept(tmp_path: Path) -> None:
     network = tiny_network(tiny_config("bert-base", pooler=True))
     ctranslate2_engine.write_network(network, vocabulary_of(None, VOCABULARY), tmp_path, "float32")
     encoder = ctranslate2.Encoder(str(tmp_path))
@@ -121,18 +116,12 @@ def test_the_pooler_and_segments_are_converted(tmp_path: Path) -> None:
     output = encoder.forward_batch([["5", "6", "7"]], token_type_ids=segments)
     expected = network(torch.tensor([[5, 6, 7]]), segment_ids=torch.tensor(segments)).hidden
     assert np.abs(np.array(output.last_hidden_state) - expected.numpy()).max() < 1e-5
-
-
-def test_weights_in_memory_are_not_changed(tmp_path: Path) -> None:
-    """The library quantises its arrays in place."""
+    # the library quantises its arrays in place
     model = tiny_model(HELD["transformer-tiny"])
     before = {name: value.clone() for name, value in model.network.state_dict().items()}
     ctranslate2_engine.write(model, tmp_path, "int8")
     assert all(torch.equal(value, before[name]) for name, value in model.network.state_dict().items())
-
-
-def test_every_token_has_a_name_of_its_own(tmp_path: Path) -> None:
-    """Where the embedding has more rows than the tokenizer has pieces, too."""
+    # where the embedding has more rows than the tokenizer has pieces, too
     tokenizer = Tokenizer.from_vocabulary("word", ["o", "gato", "<unused_8>"])
     names = vocabulary_of(tokenizer, 12).source
     assert names[:8] == ("<pad>", "<unk>", "<s>", "</s>", "<mask>", "o", "gato", "<unused_8>")

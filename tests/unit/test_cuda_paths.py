@@ -187,8 +187,7 @@ NETWORKS["encoder"] = NetworkConfig(**DROPS, architecture="encoder", heads=HEADS
 
 
 def batch_for(name: str) -> Batch:
-    g = torch.Generator().manual_seed(2)
-    ids = torch.randint(4, SIZES["vocab_size"], (6, 9), generator=g)
+    ids = torch.randint(4, SIZES["vocab_size"], (6, 9), generator=torch.Generator().manual_seed(2))
     token_mask = torch.arange(9) < torch.tensor([9, 3, 9, 5, 1, 7])[:, None]
     inputs: dict[str, Tensor] = {"ids": ids, "token_mask": token_mask}
     if name == "encoder-decoder":
@@ -314,10 +313,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "micro-world-answers": lambda model: model.answer("who sleeps ?", "the white cat sleeps ."),
     "micro-world-entailment": lambda model: model.classify([("the cat sleeps .", "a cat sleeps .")]),
     "micro-world-entities": lambda model: model.tag(["Ana sees Rui ."]),
-    "micro-world-lm": lambda model: (
-        model.generate(["the cat"], max_new_tokens=8),
-        model.perplexity(["a cat sleeps ."]),
-    ),
+    "micro-world-lm": lambda m: (m.generate(["the cat"], max_new_tokens=8), m.perplexity(["a cat sleeps ."])),
     "micro-world-mlm": lambda model: (model.fill("the <mask> sleeps ."), model.embed(["a cat", "dogs"]).round(4)),
     "micro-world-tense": lambda model: model.classify(["the cat sleeps ."]),
 }

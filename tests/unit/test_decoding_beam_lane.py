@@ -52,16 +52,11 @@ def batch_of(steps: Any, width: int) -> RunningBatch:
     return JoinedRows(steps, part=4, device=CPU, width=width)
 
 
-def stops(ids: list[int]) -> bool:
-    return ids[-1] % 7 == 3
-
-
 def random_asked(rng: random.Random, width: int) -> BeamRequest:
     """A search for one or two inputs under any options that beams can share a step with."""
     penalty, n_best = rng.choice([0.0, 0.6, 1.0]), rng.randint(1, width)
-    strategy = Beam(
-        width, penalty, n_best, rng.choice(["fixed", "shrinking"]), rng.choice(["filled", "likely", "sure"])
-    )
+    ends = rng.choice(["fixed", "shrinking"]), rng.choice(["filled", "likely", "sure"])
+    strategy = Beam(width, penalty, n_best, *ends)
     count = rng.choice([1, 1, 2])
     limits = [rng.randint(0, 12) for _ in range(count)]
     penalties = (RepetitionPenalty(1.2, prompt=True), NoRepeatNGrams(2)), (CountPenalty(1.0, 0.5),)
@@ -69,7 +64,7 @@ def random_asked(rng: random.Random, width: int) -> BeamRequest:
     rules = rng.choice([*[()] * 4, (RepetitionPenalty(1.3),), *penalties, *forced])
     least, ends = rng.choice([0, 0, 0, 1, 4]), rng.choice([(EOS,), (EOS,), (EOS,), (5, 6), ()])
     prompts = [[rng.randrange(4, V) for _ in range(rng.choice([1, 2, 5, 9, 30]))] for _ in range(count)]
-    stop = stops if rng.random() < 0.15 else None
+    stop = (lambda ids: ids[-1] % 7 == 3) if rng.random() < 0.15 else None
     return BeamRequest(strategy, Request(limits, least, ends, rules, prompts=prompts, stop=stop))
 
 
@@ -187,13 +182,8 @@ def test_a_search_whose_logits_are_no_numbers_fails_alone() -> None:
 def test_only_beams_of_one_group_without_required_words_share_steps() -> None:
     request = Request([4], 0, (EOS,), prompts=[[5]])
     shared = (Beam(4), {}), (Beam(WIDEST), {"required": [[]]})
-    alone = (
-        (Beam(WIDEST + 1), {}),
-        (Beam(4, groups=2), {}),
-        (Beam(4), {"required": [[[5]]]}),
-        (Beam(4), {"trace": Trace()}),
-    )
-    for strategy, changes in (*shared, *alone):
+    alone: Any = (Beam(WIDEST + 1), {}), (Beam(4, groups=2), {}), (Beam(4), {"required": [[[5]]]})
+    for strategy, changes in (*shared, *alone, (Beam(4), {"trace": Trace()})):
         takes = BeamLanes.takes(BeamRequest(strategy, replace(request, **changes)))
         assert takes == ((strategy, changes) in shared)
 

@@ -145,10 +145,7 @@ class ChainState:
 
 
 class Chain:
-    """Logits (V,) that depend on the last two tokens: `table` (V,V,V). A prompt is continued.
-
-    `noise` is added to the logits of steps over several tokens alone.
-    """
+    """Logits (V,) of the last two tokens, `table` (V,V,V); steps over several tokens alone add `noise`."""
 
     start_id, eos_id, pad_id = 0, 0, 0
 
@@ -202,8 +199,7 @@ def exact_distribution(chain: Chain, prompt: list[int], strategy: Sample, length
 
     @cache  # outputs begin alike
     def next_token(begun: tuple[int, ...]) -> list[float]:
-        read = [*prompt, *begun]
-        logits = chain.table[read[-2], read[-1]].unsqueeze(0)
+        logits = chain.table[(*prompt, *begun)[-2:]].unsqueeze(0)
         scores = apply_rules(logits, request, [0], torch.tensor(begun).view(1, -1).long(), len(begun))
         return shaped(scores, strategy)[0].exp().tolist()
 
@@ -229,9 +225,8 @@ def drawn_p_value(draft: Draft, strategy: Sample, rules: tuple[object, ...], cou
     seen = Counter(tuple(output.ids) for output in outputs[0])
     request = Request([3], 0, (), rules, prompts=[PROMPT])
     expected = exact_distribution(chain, PROMPT, strategy, 3, request)
-    possible = [
-        (seen[output], p * count) for output, p in zip(product(range(4), repeat=3), expected) if p > 0 or seen[output]
-    ]
+    outcomes = zip(product(range(4), repeat=3), expected)
+    possible = [(seen[output], p * count) for output, p in outcomes if p > 0 or seen[output]]
     assert all(p > 0 for _, p in possible)
     frequent = [pair for pair in possible if pair[1] >= 5]
     others = [pair for pair in possible if pair[1] < 5]
@@ -298,10 +293,8 @@ def test_steps_over_several_tokens_are_as_near_as_the_bound_says(name: str) -> N
     network = network_of(NETWORKS[name])
     for kind in ("plain",) if name in PLAIN_ONLY else ("plain", "fast"):
         steps = step_function(network, kind=kind)
-        begun = steps.begin(SOURCES, REAL)
-        state = steps.rewindable(begun)
-        tokens = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0], [6, 6, 6, 0]])
-        counts = [4, 2, 3]
+        state = steps.rewindable(steps.begin(SOURCES, REAL))
+        tokens, counts = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0], [6, 6, 6, 0]]), [4, 2, 3]
         logits, state = steps.step_all(tokens, counts, state)
         state = steps.take_back(state, [2, 0, 1])  # 2 tokens of each row remain
         again, _ = steps.step_all(tokens[:, 2:3], [1, 1, 1], state)
@@ -315,19 +308,15 @@ def test_steps_over_several_tokens_are_as_near_as_the_bound_says(name: str) -> N
                     assert float((one[0] - again[row, 0]).abs().max()) <= bound
 
 
-def test_ngrams_continue_as_the_longest_last_ngram_did_before() -> None:
+def test_ngrams_continue_as_the_longest_did_and_a_right_draft_needs_fewer_steps() -> None:
     draft = NGrams([[[4, 5, 6, 7, 8, 5, 6, 9], []], [[1, 2, 3, 1, 2]], [[], []]])
-    proposals = draft.propose([0, 1, 2], [[5], [], [7]], [3, 4, 3])
-    assert [proposal.ids for proposal in proposals] == [[6, 9], [3, 1, 2, 3], []]  # a loop goes on with itself
-    proposals = draft.propose([0, 1, 2], [[5, 6], [9], [7, 8]], [3, 4, 3])
-    assert [proposal.ids for proposal in proposals] == [[9], [], []]  # the last of both; no copy beyond the source
-    proposals = draft.propose([0, 2], [[5, 6, 7, 5, 6], [7, 8, 7, 8]], [4, 3])
-    assert [proposal.ids for proposal in proposals] == [[7, 5, 6, 7], [7, 8, 7]]
-    proposals = draft.propose([0], [[5, 6, 7, 5, 6, 4, 5, 6]], [2])
-    assert [proposal.ids for proposal in proposals] == [[7, 8]]  # 4 5 6 is longer than 5 6
-
-
-def test_a_draft_needs_fewer_steps_where_it_is_right() -> None:
+    for rows, written, most, expected in (
+        ([0, 1, 2], [[5], [], [7]], [3, 4, 3], [[6, 9], [3, 1, 2, 3], []]),  # a loop goes on with itself
+        ([0, 1, 2], [[5, 6], [9], [7, 8]], [3, 4, 3], [[9], [], []]),  # the last of both; no copy beyond the source
+        ([0, 2], [[5, 6, 7, 5, 6], [7, 8, 7, 8]], [4, 3], [[7, 5, 6, 7], [7, 8, 7]]),
+        ([0], [[5, 6, 7, 5, 6, 4, 5, 6]], [2], [[7, 8]]),  # 4 5 6 is longer than 5 6
+    ):
+        assert [proposal.ids for proposal in draft.propose(rows, written, most)] == expected
     table = torch.full((5, 5, 5), -5.0)
     for token in range(5):
         table[:, token, (token + 1) % 5] = 5.0  # 0 1 2 3 4 0 1 ...
@@ -354,10 +343,11 @@ def test_prompts_read_in_both_directions_and_a_network_without_room_that_propose
 
 def test_what_is_refused() -> None:
     steps, ids = step_function(network_of(NETWORKS["gpt2"])), SOURCES[:1]
-    with pytest.raises(ValueError, match="`draft` needs greedy search or sampling: got Beam"):
-        generate(steps, ids, Beam(2), max_new_tokens=4, draft=Draft())
-    with pytest.raises(TypeError, match="`draft` must be a Draft: got str"):
-        generate(steps, ids, Greedy(), max_new_tokens=4, draft="ngrams")  # type: ignore[arg-type]
+    for error, said, strategy, draft in (
+        (ValueError, "`draft` needs greedy search or sampling: got Beam", Beam(2), Draft()),
+        (TypeError, "`draft` must be a Draft: got str", Greedy(), "ngrams"),
+    ):
+        fails(error, said, generate, steps, ids, strategy, max_new_tokens=4, draft=draft)
     fails(ValueError, "`tokens` must be at least 1: got 0", Draft, tokens=0)
     fails(ValueError, "got neither", Draft, ngrams=False)
     recurrent = NetworkConfig(**SIZES, architecture="recurrent-lm", recurrent=RecurrentConfig())

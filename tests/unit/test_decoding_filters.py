@@ -163,15 +163,12 @@ def test_h5_a_large_vocabulary_is_as_if_sorted_whole(spread: float, p: float) ->
     assert torch.equal(top_p(scores[2:3], p), top_p(scores, p)[2:3])
 
 
-def test_min_p_counts_from_the_best_one() -> None:
+def test_min_p_counts_from_the_best_and_typical_may_leave_it_out() -> None:
     p = rows([0.5, 0.25, 0.15, 0.1])
     for least, kept in ((0.0, 4), (0.2, 4), (0.21, 3), (0.3, 3), (0.5, 2), (0.51, 1), (1.0, 1)):
         assert int((min_p(p, least) > -INF).sum()) == kept
     assert min_p(p, 0.3).exp()[0].tolist() == pytest.approx([0.5 / 0.9, 0.25 / 0.9, 0.15 / 0.9, 0.0])
-
-
-def test_typical_may_leave_out_the_most_probable() -> None:
-    """Entropy 1.397; -log p is .80 of the first token, 1.39 of the second, which comes first."""
+    # entropy 1.397; -log p is .80 of the first token, 1.39 of the second, which comes first
     shares = [0.45, 0.25, 0.1, 0.1, 0.1]
     p = rows(shares)
     entropy = -sum(share * math.log(share) for share in shares)

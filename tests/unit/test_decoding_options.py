@@ -25,29 +25,12 @@ from atento_cli.decoding_options import _chosen
 from failing import fails
 
 NETWORK = NetworkConfig(d_model=16, d_ff=24, n_heads=2, n_layers=1, dropout=0.0)
-OTHER: dict[str, Any] = {  # another value than the default, for each option
-    "beam": 7,
-    "length_penalty": 0.3,
-    "stopping": "shrinking",
-    "sample": True,
-    "temperature": 0.7,
-    "top_k": 9,
-    "top_p": 0.8,
-    "min_p": 0.2,
-    "typical_p": 0.6,
-    "mbr": "f1",
-    "candidates": 11,
-    "candidates_from": "beam",
-}
-STRATEGIES: list[dict[str, Any]] = [
-    {"beam": 1},
-    {"beam": 5},
-    {"sample": True},
-    {"temperature": 0.0},
-    {"mbr": "chrf"},
-    {"mbr": "chrf", "candidates_from": "beam"},
-    {"mbr": "chrf", "candidates_from": "both"},
-]
+# another value than the default, for each option
+OTHER: dict[str, Any] = {"beam": 7, "length_penalty": 0.3, "stopping": "shrinking", "sample": True, "temperature": 0.7}
+OTHER |= {"top_k": 9, "top_p": 0.8, "min_p": 0.2, "typical_p": 0.6, "mbr": "f1", "candidates": 11}
+OTHER |= {"candidates_from": "beam"}
+STRATEGIES: list[dict[str, Any]] = [{"beam": 1}, {"beam": 5}, {"sample": True}, {"temperature": 0.0}, {"mbr": "chrf"}]
+STRATEGIES += [{"mbr": "chrf", "candidates_from": "beam"}, {"mbr": "chrf", "candidates_from": "both"}]
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +121,8 @@ def test_the_strategy_that_a_call_names_takes_the_place_of_the_recipes() -> None
     drawn = DecodingConfig(sample=True, top_p=0.9, n_best=3)
     risk = DecodingConfig(mbr="chrf", top_p=0.9)
     for usual in (drawn, risk):
-        assert strategy_of(decoding_for(usual, None, {"beam": 2})) == strategy_of(
-            DecodingConfig(beam=2, n_best=min(2, usual.n_best))
-        )
+        two = DecodingConfig(beam=2, n_best=min(2, usual.n_best))
+        assert strategy_of(decoding_for(usual, None, {"beam": 2})) == strategy_of(two)
         assert strategy_of(decoding_for(usual, 1, {"greedy": True})) == strategy_of(DecodingConfig(beam=1))
         assert strategy_of(decoding_for(usual, 1, {"sample": False})) == strategy_of(DecodingConfig())
         assert strategy_of(decoding_for(usual, 1, {"top_k": 5})) == strategy_of(DecodingConfig(top_p=0.9, top_k=5))

@@ -1,6 +1,6 @@
 """Rules on scores, each against plain lists and hand-worked cases; strings that stop an output."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -29,9 +29,7 @@ from test_decoding_sampling import chain, ids
 INF = float("inf")
 V = 5
 FEW = st.sampled_from([0, 1, 1, 2, V - 1])  # so that much repeats
-BATCHES = st.integers(0, 6).flatmap(
-    lambda length: st.lists(st.lists(FEW, min_size=length, max_size=length), min_size=1, max_size=4)
-)
+BATCHES = st.integers(0, 6).flatmap(lambda n: st.lists(st.lists(FEW, min_size=n, max_size=n), min_size=1, max_size=4))
 PROMPTS = st.lists(st.lists(FEW | st.just(V + 2), max_size=5), min_size=4, max_size=4)  # a source may hold ids past V
 
 
@@ -56,9 +54,7 @@ def test_repetition_penalty_by_hand() -> None:
 
 @settings(max_examples=50)
 @given(rows=BATCHES, prompts=PROMPTS, penalty=st.sampled_from([0.5, 1.0, 1.7]), prompt=st.booleans())
-def test_repetition_penalty_equals_loops(
-    rows: list[list[int]], prompts: list[list[int]], penalty: float, prompt: bool
-) -> None:
+def test_penalties_equal_loops(rows: list[list[int]], prompts: list[list[int]], penalty: float, prompt: bool) -> None:
     scores = some_scores(len(rows))
     found = RepetitionPenalty(penalty, prompt)(scores, standing(rows, prompts))
     for row, written in enumerate(rows):
@@ -104,7 +100,7 @@ def test_banned_sequences_equal_loops(rows: list[list[int]], sequences: list[lis
             assert float(found[row, token]) == (-INF if hit else float(scores[row, token]))
 
 
-def test_forced_tokens_keep_their_score_and_lift_a_ban() -> None:
+def test_forced_tokens_keep_their_score_and_come_at_each_rows_own_limit() -> None:
     scores = some_scores(2)
     rule = Forced({1: 3, 2: 1})
     assert rule(scores, standing([[], []])) is scores
@@ -115,6 +111,11 @@ def test_forced_tokens_keep_their_score_and_lift_a_ban() -> None:
     certain = Forced({1: 3, 2: 1}, certain=True)  # the first of its steps alone
     assert certain(scores, standing([[0], [2]]))[:, 3].tolist() == [0.0, 0.0]
     assert torch.equal(certain(scores, standing([[0, 0], [0, 0]])), lifted)
+    scores = some_scores(3)
+    found = ForcedLast(2, [3, 4, 3])(scores, standing([[0, 0], [1, 1], [0, 1]]))
+    assert torch.equal(found[1], scores[1])
+    assert [(row > -INF).nonzero().flatten().tolist() for row in found[::2]] == [[2], [2]]
+    assert ForcedLast(2, 9)(scores, standing([[0], [1], [0]])) is scores
 
 
 def test_rows_with_rules_of_their_own_are_as_each_row_alone() -> None:
@@ -132,19 +133,11 @@ def test_rows_with_rules_of_their_own_are_as_each_row_alone() -> None:
             assert torch.equal(suppressed[place : place + 1], SuppressedAt(steps[row], [0, 2])(own, alone))
 
 
-def test_forced_last_comes_at_each_rows_own_limit() -> None:
-    scores = some_scores(3)
-    found = ForcedLast(2, [3, 4, 3])(scores, standing([[0, 0], [1, 1], [0, 1]]))
-    assert torch.equal(found[1], scores[1])
-    assert [(row > -INF).nonzero().flatten().tolist() for row in found[::2]] == [[2], [2]]
-    assert ForcedLast(2, 9)(scores, standing([[0], [1], [0]])) is scores
-
-
 SEARCHES = [Greedy(), Sample(temperature=1.5, n=3), Beam(3, n_best=3)]
 
 
 @pytest.mark.parametrize("strategy", SEARCHES, ids=str)
-def test_searches_obey_what_is_forbidden(strategy: Greedy | Sample | Beam) -> None:
+def test_searches_obey_what_is_forbidden_and_forced(strategy: Greedy | Sample | Beam) -> None:
     """Rows leave the batch as they end: what is counted must be each row's own."""
     rules: list[Rule] = [NoRepeatNGrams(2), Banned([[4], [2, 3]])]
     settings: dict[str, Any] = {"max_new_tokens": 9, "rules": rules}
@@ -156,12 +149,8 @@ def test_searches_obey_what_is_forbidden(strategy: Greedy | Sample | Beam) -> No
         assert len(set(pairs)) == len(pairs) and 4 not in written and (2, 3) not in pairs
     free = [row[0].ids for row in generate(chain(0), ids(*range(8)), strategy, max_new_tokens=9, seed=0)]
     assert any(4 in written or (2, 3) in pairwise(written) for written in free)
-
-
-@pytest.mark.parametrize("strategy", SEARCHES, ids=str)
-def test_searches_obey_what_is_forced(strategy: Greedy | Sample | Beam) -> None:
     most = [6, 4, 5, 6]
-    rules: list[Rule] = [Forced({0: 2, 2: 3}), ForcedLast(EOS, most)]
+    rules = [Forced({0: 2, 2: 3}), ForcedLast(EOS, most)]
     found = generate(chain(1), ids(*range(4)), strategy, max_new_tokens=most, min_new_tokens=3, rules=rules, seed=1)
     for row in found:
         for one in row:
@@ -217,9 +206,8 @@ def test_of_two_stop_strings_the_one_complete_first_counts_and_eos_still_ends() 
     assert any(one.finished for (one,) in found)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_rules_that_cannot_be_are_refused() -> None:
+    for make, message in (
         (lambda: RepetitionPenalty(0.0), "`penalty` must be above 0 and finite: got 0.0"),
         (lambda: RepetitionPenalty(INF), "`penalty` must be above 0 and finite: got inf"),
         (lambda: CountPenalty(frequency=INF), "`frequency` must be finite: got inf"),
@@ -231,7 +219,5 @@ def test_of_two_stop_strings_the_one_complete_first_counts_and_eos_still_ends() 
         (lambda: Forced({1: 9})(torch.zeros(1, V), standing([[1]])), "a forced id must lie below 5, the vocabulary"),
         (lambda: StopStrings(words, [""]), "`strings` must be a list of strings, none of them empty"),
         (lambda: StopStrings(words, "ab"), "`strings` must be a list of strings, none of them empty: got 'ab'"),
-    ],
-)
-def test_rules_that_cannot_be_are_refused(make: Callable[[], object], message: str) -> None:
-    fails(ValueError, message, make)
+    ):
+        fails(ValueError, message, make)

@@ -29,7 +29,7 @@ def write_page(root: Path, language: str, name: str, title: str, body: str) -> N
     path.write_text(PAGE.format(title=title, body=body), encoding="utf-8", newline="\n")
 
 
-def test_paragraphs_lose_markup_and_keep_words() -> None:
+def test_paragraphs_lose_markup_and_keep_words_and_text_for_one_system_is_left_out() -> None:
     body = (
         '<p id="par_id1" class="paragraph" dir="auto">Choose\n  <span class="emph">File &amp; Open</span><br>now '
         '&#8212; <a href="x.html">here</a>.<!-- not this --></p><p class="related">no id</p>'
@@ -39,9 +39,6 @@ def test_paragraphs_lose_markup_and_keep_words() -> None:
     expected = [("hd_id1", "", "T"), ("par_id1", "paragraph", "Choose File & Open now — here.")]
     expected += [("par_id2", "code", "x = 1"), ("bm_module", "", "")]
     assert [(one.id, one.kind, one.text) for one in found] == expected
-
-
-def test_text_for_one_system_is_left_out() -> None:
     body = (
         '<p id="p">Press <span id="s1" class="switchinline"><span hidden="true" id="MACx" class="MAC"><b>Command</b>'
         '</span><span hidden="true" id="defaultx">Ctrl</span></span>+S<span class="switchinline"><span hidden="true" '
@@ -71,8 +68,7 @@ def test_libreoffice_from_an_installed_folder(tmp_path: Path) -> None:
     write_page(root, "en-US", "one.html", "Cells", body.format("Tab\there", "Same text", "Cells"))
     write_page(root, "pt-BR", "one.html", "Células", body.format("Guia\naqui", "Same text", "Células"))
     (fetched,) = fetch_libreoffice(["pt_br"], out, help_folder=root)
-    raw = (out / "pt-BR.tsv").read_bytes()
-    assert raw.decode("utf-8") == "Cells\tCélulas\nTab here\tGuia aqui\n"
+    assert (out / "pt-BR.tsv").read_bytes().decode("utf-8") == "Cells\tCélulas\nTab here\tGuia aqui\n"
     assert fetched.left_out == {"untranslated": 1, "repeated": 1, "without words": 2, "empty": 1}
     assert str(fetched).startswith(f"pt-BR: {out / 'pt-BR.tsv'} 2 pairs (left out: 1 empty, 1 repeated")
     assert len(read_records(SourceConfig(file="pt-BR.tsv", source=0, target=1), SOURCE_AND_TARGET, out)) == 2
@@ -170,7 +166,9 @@ def put_catalogue(root: Path, name: str, raw: bytes) -> None:
     (folder / name).write_bytes(raw)
 
 
-def test_catalogues(tmp_path: Path) -> None:
+def test_catalogues_and_none(tmp_path: Path) -> None:
+    fails(DataError, r"pt_BR/LC_MESSAGES: no .* \(\.mo\) of pt-BR", fetch_catalogues, "pt-BR", tmp_path, root=tmp_path)
+    fails(UsageError, "`held_out` must be at least 0", fetch_catalogues, "pt-BR", tmp_path, root=tmp_path, held_out=-3)
     messages = {"Cannot open\n  %s": "Não foi possível abrir\n  %s", "menu\x04_Open": "_Abrir", "OK": "OK", "empty": ""}
     messages |= {"%d file\0%d files": "%d arquivo\0%d arquivos", "%s: %s\n": "%s : %s\n"}
     messages |= {"translator-credits": "Ana\nRui", "LC_ALL is unset": "LC_ALL não está definida"}
@@ -184,11 +182,13 @@ def test_catalogues(tmp_path: Path) -> None:
     assert rows == ["No\tNão", "Open\tAbrir", *left]
     left_out = {"plurals": 2, "without words": 1, "untranslated": 1, "credits": 1, "empty": 1, "damaged catalogues": 2}
     assert fetched.left_out == left_out | {"repeated": 1}  # "_Open" of the menu
+    none = tmp_path / "none"
+    put_catalogue(none, "a.mo", catalogue({"OK": "OK"}))
+    fails(DataError, r"pt-BR\.catalogues: no translated sentence", fetch_catalogues, "pt-BR", tmp_path, root=none)
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "mark", "expected"),
-    [
+def test_accelerators() -> None:
+    for source, target, mark, expected in (
         ("_Open", "_Abrir", "_", ("Open", "Abrir")),
         ("Save _As…", "Salvar c_omo…", "_", ("Save As…", "Salvar como…")),
         ("_Open", "開く(_O)", "_", ("Open", "開く")),
@@ -200,19 +200,8 @@ def test_catalogues(tmp_path: Path) -> None:
         ("a_b and c_d", "a_b e c_d", "_", ("a_b and c_d", "a_b e c_d")),
         ("_Open", "Abrir", "_", ("_Open", "Abrir")),
         ("R & D", "P & D", "&", ("R & D", "P & D")),
-    ],
-)
-def test_accelerators(source: str, target: str, mark: str, expected: tuple[str, str]) -> None:
-    assert without_accelerator(source, target, mark) == expected
-
-
-def test_no_catalogues(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"pt_BR/LC_MESSAGES: no translation catalogue \(\.mo\) of pt-BR is installed"):
-        fetch_catalogues("pt-BR", tmp_path, root=tmp_path)
-    fails(UsageError, "`held_out` must be at least 0", fetch_catalogues, "pt-BR", tmp_path, root=tmp_path, held_out=-3)
-    put_catalogue(tmp_path, "a.mo", catalogue({"OK": "OK"}))
-    with pytest.raises(DataError, match=r"pt-BR\.catalogues: no translated sentence was found"):
-        fetch_catalogues("pt-BR", tmp_path, root=tmp_path)
+    ):
+        assert without_accelerator(source, target, mark) == expected
 
 
 def test_what_fails_leaves_the_old_file_and_no_half_of_a_new_one(tmp_path: Path) -> None:
@@ -221,11 +210,9 @@ def test_what_fails_leaves_the_old_file_and_no_half_of_a_new_one(tmp_path: Path)
     fetch_catalogues("pt-BR", out, root=tmp_path)
     old = (out / "pt-BR.catalogues.tsv").read_bytes()
     put_catalogue(tmp_path, "a.mo", catalogue({"OK": "OK"}))
-    with pytest.raises(DataError):
-        fetch_catalogues("pt-BR", out, root=tmp_path)
+    fails(DataError, "no translated sentence", fetch_catalogues, "pt-BR", out, root=tmp_path)
     assert (out / "pt-BR.catalogues.tsv").read_bytes() == old and names(out) == ["pt-BR.catalogues.tsv"]
     put_catalogue(tmp_path, "a.mo", catalogue({"No": "Não"}))
     (tmp_path / "taken" / "pt-BR.catalogues.tsv" / "below").mkdir(parents=True)
-    with pytest.raises(AtentoError, match=r"pt-BR\.catalogues\.tsv: cannot be written: "):
-        fetch_catalogues("pt-BR", tmp_path / "taken", root=tmp_path)
+    fails(AtentoError, r"pt-BR\.catalogues\.tsv: cannot", fetch_catalogues, "pt-BR", tmp_path / "taken", root=tmp_path)
     assert names(tmp_path / "taken") == ["pt-BR.catalogues.tsv"]

@@ -97,7 +97,7 @@ def test_workers_of_the_gate_are_forks_with_what_was_imported(tmp_path: Path) ->
     assert len(written) == 2 and {path.read_text() for path in written} == {"3"}, done.stdout
 
 
-def test_the_seconds_of_each_tier_are_summed(tmp_path: Path) -> None:
+def test_steps_run_together_fail_together_and_their_seconds_are_summed(tmp_path: Path) -> None:
     report = tmp_path / "tests.xml"
     report.write_text(
         '<testsuites><testsuite><testcase classname="tests.unit.test_a" name="one" time="1.25"/>'
@@ -108,9 +108,6 @@ def test_the_seconds_of_each_tier_are_summed(tmp_path: Path) -> None:
     lines = module(ROOT / "tools" / "gate.py").of_tests(report)
     expected = ["parity 0.5 s in 1 tests", "unit 3.2 s in 2 tests"]
     assert [line.split() for line in lines] == [line.split() for line in expected]
-
-
-def test_steps_run_together_and_one_that_fails_ends_the_others() -> None:
     gate = module(ROOT / "tools" / "gate.py")
     gate.BIN = Path("/")
     python = str(Path(sys.executable).relative_to("/"))

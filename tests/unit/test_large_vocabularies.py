@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,16 +30,9 @@ from atento.training.losses import Call, losses
 from atento.training.step import Updater
 from failing import fails
 
-CONFIG = NetworkConfig(
-    architecture="elmo",
-    vocab_size=30,
-    d_model=8,
-    n_heads=1,
-    n_layers=1,
-    dropout=0.0,
-    elmo=ELMoConfig(characters=None, d_cell=12),
-    output=OutputConfig(adaptive=(5, 14)),
-)
+SIZES: Any = {"vocab_size": 30, "d_model": 8, "n_heads": 1, "n_layers": 1, "dropout": 0.0}
+WORDS = ELMoConfig(characters=None, d_cell=12)
+CONFIG = NetworkConfig(architecture="elmo", elmo=WORDS, output=OutputConfig(adaptive=(5, 14)), **SIZES)
 
 
 def test_the_adaptive_softmax_is_that_of_torch() -> None:
@@ -64,7 +58,7 @@ def test_the_adaptive_softmax_is_that_of_torch() -> None:
     torch.testing.assert_close(ours.nats(vectors[some], targets[some]), expected)
 
 
-def test_the_sampled_softmax_gives_one_over_p_on_average() -> None:
+def test_the_sampled_softmax_gives_one_over_p_on_average_of_log_uniform_words() -> None:
     """Over all 5**3 draws of three words out of five, each with its probability."""
     torch.manual_seed(2)
     vectors, matrix, bias = (torch.randn(*shape, dtype=torch.float64) for shape in ((4, 3), (5, 3), (5,)))
@@ -82,9 +76,6 @@ def test_the_sampled_softmax_gives_one_over_p_on_average() -> None:
     many = torch.from_numpy(log_uniform(200_000, 5, 1))
     full = F.cross_entropy(F.linear(vectors, matrix, bias), targets, reduction="sum")
     assert float(sampled_nats(vectors, targets, matrix, bias, many)) == pytest.approx(float(full), rel=0.01)
-
-
-def test_words_are_drawn_by_the_log_uniform_distribution() -> None:
     drawn = np.bincount(log_uniform(50_000, 40, 3, 1), minlength=40)
     expected = 50_000 * np.array([math.log((k + 2) / (k + 1)) / math.log(41) for k in range(40)])
     assert len(drawn) == 40 and ((drawn - expected) ** 2 / expected).sum() < 39 + 5 * math.sqrt(2 * 39)

@@ -1,9 +1,4 @@
-"""Every program that reads a text of a user takes ten times as long for ten times the text, whatever the text (D3).
-
-A reader is a row of `READERS`, with the texts that are worst for its kind. Time is that of the processor in this
-process, of one run each, or the best of two more; ten times as much is linear, a hundred times quadratic, and thirty
-times is the limit.
-"""
+"""Every program that reads a text of a user takes ten times as long for ten times the text, whatever the text (D3)."""
 
 import contextlib
 import gc
@@ -63,9 +58,8 @@ def sentencepiece(kind: str) -> bytes:
     """A model of the library with the normalisation of released ones."""
     library, written = pytest.importorskip("sentencepiece"), io.BytesIO()
     sentences, options = iter(["aaaa aa a á banana 日本 11 22"] * 20), {"hard_vocab_limit": False, "minloglevel": 2}
-    library.SentencePieceTrainer.train(
-        sentence_iterator=sentences, model_writer=written, model_type=kind, vocab_size=20, **options
-    )
+    options |= {"sentence_iterator": sentences, "model_writer": written, "model_type": kind, "vocab_size": 20}
+    library.SentencePieceTrainer.train(**options)
     return written.getvalue()
 
 
@@ -117,8 +111,7 @@ def document(text: str) -> str:
 
 def plain(text: str) -> str:
     passages = Passages()
-    pieces = passages.text(text)
-    return joined(pieces, passages.sentences)
+    return joined(passages.text(text), passages.sentences)
 
 
 def form(text: str) -> Any:
@@ -132,10 +125,6 @@ def form_in_parts(text: str) -> Any:
     with contextlib.suppress(ServiceError):
         parts = _in_parts(f"{text}\r\n--b--".encode(), "multipart/form-data; boundary=b")
         return _fields((name, value.decode()) for name, _, value in parts)
-
-
-def json_body(text: str) -> Any:
-    return parse(text.encode(), 16)
 
 
 def keys(count: int) -> str:
@@ -164,7 +153,7 @@ READERS: dict[str, tuple[Reader, list[str | Callable[[int], str]]]] = {
     "sentences": (split_sentences, SENTENCES),
     "detection": (detect, TEXTS),
     "json": (
-        json_body,
+        lambda text: parse(text.encode(), 16),
         [*JSONS, lambda n: "[" + "1," * (n // 2) + "1]", keys, lambda n: '{"a":"' + "é" * (n // 2) + '"}'],
     ),
     "form": (form, ["q=a&", "%41", "q=%", "+", "=", "q=%C3%A9", "a=b;"]),

@@ -29,6 +29,7 @@ from atento.attention.masks import (
     prefix,
     window,
 )
+from failing import fails
 
 B, H, S = 3, 2, 5
 CPU = torch.device("cpu")
@@ -113,15 +114,9 @@ def test_a16_any_expression_of_masks_equals_brute_force(pair: Pair, queries: int
     for b, h, i, k in product(range(B), range(H), range(queries), range(S)):
         expected[b, h, i, k] = pair.brute(b, h, S - queries + i, k)
     assert torch.equal(got.expand(B, H, queries, S), expected)
-
-
-@settings(max_examples=50)
-@given(pair=pairs)
-def test_a_mask_that_does_not_look_ahead_has_nothing_above_the_diagonal(pair: Pair) -> None:
-    """So a cache is never wrong: "does not look ahead" is a promise, kept for every expression."""
+    # "does not look ahead" is a promise, so that a cache is never wrong: nothing is above the diagonal
     matrix = pair.mask.dense(S)
-    ahead = bool(matrix.triu(1).any())
-    assert pair.mask.looks_ahead or not ahead
+    assert pair.mask.looks_ahead or not bool(matrix.triu(1).any())
     if pair.mask.max_ahead is not None and pair.mask.max_ahead >= 0:
         assert not bool(matrix.triu(pair.mask.max_ahead + 1).any())
 
@@ -149,9 +144,7 @@ some_keys = st.one_of(
 
 @settings(max_examples=50)
 @given(pair=pairs, queries=st.integers(1, S + 2), ends=part)
-def test_a19_no_key_outside_the_reach_is_seen_and_those_called_clear_are_by_all(
-    pair: Pair, queries: int, ends: list[int]
-) -> None:
+def test_a19_keys_are_seen_within_reach_alone_and_by_all_where_clear(pair: Pair, queries: int, ends: list[int]) -> None:
     """For any queries, in any row and in each; what is within reach is sorted and exists; clear is unmasked."""
     first, last = (min(end, queries) for end in ends)
     lowered = lower(pair.mask, queries, S, CPU)
@@ -164,8 +157,7 @@ def test_a19_no_key_outside_the_reach_is_seen_and_those_called_clear_are_by_all(
         assert lowered.per_row or reach == listed(lowered.reachable(first, last, None))  # else all rows share blocks
         if first < last:
             low, high = lowered.unmasked(first, last, row)
-            assert 0 <= low <= S and high <= S
-            assert low >= high or bool(own[..., low:high].all())
+            assert 0 <= low <= S and high <= S and (low >= high or bool(own[..., low:high].all()))
 
 
 def test_a19_what_is_clear_is_no_narrower_than_it_might_be() -> None:
@@ -214,8 +206,7 @@ def test_queries_and_keys_of_a_tensor_that_broadcasts(shape: tuple[int, ...]) ->
     expected = given_one.expand(B, H, 3, S)[2:, :, 1:, [0, 3]]
     strip = lowered.for_queries(slice(1, 3), torch.tensor([0, 3]), 2)
     assert strip is not None and torch.equal(strip.expand(expected.shape), expected)
-    with pytest.raises(ValueError, match="a mask over 4 keys does not fit: got 5 keys"):
-        lower(torch.ones(3, 4, dtype=torch.bool), 3, S, CPU)
+    fails(ValueError, "over 4 keys does not fit: got 5 keys", lower, torch.ones(3, 4, dtype=torch.bool), 3, S, CPU)
 
 
 def test_a19_reaches_are_no_wider_than_they_need_be() -> None:
@@ -246,13 +237,11 @@ def test_a19_reaches_are_no_wider_than_they_need_be() -> None:
     assert [packed.reachable(4, 6, row) for row in (0, 1, None)] == [(3, 6), (0, 0), (3, 6)]
     assert packed.per_row and not lower(documents(rows[:1]), 6, 6, CPU).per_row
     lengths = prefix(torch.tensor([3, 8]))
-    assert lengths.reachable is not None
-    assert [lengths.reachable(4, 6, 9, row) for row in (0, 1, None)] == [(0, 6), (0, 8), (0, 8)]
+    assert lengths.reachable and [lengths.reachable(4, 6, 9, row) for row in (0, 1, None)] == [(0, 6), (0, 8), (0, 8)]
 
 
 def test_a19_reaches_with_gaps_are_lists_of_keys() -> None:
-    chosen = global_tokens([0, 50])
-    local = window(1, 0) | chosen
+    chosen, local = global_tokens([0, 50]), window(1, 0) | global_tokens([0, 50])
     kept = blocks(torch.tensor([[1, 0, 0, 1], [0, 0, 1, 0]]).bool(), 4)
     cases: list[tuple[Mask, int, int, list[int]]] = [
         (chosen, 10, 20, [0, 50]),
@@ -284,9 +273,7 @@ def test_a19_squares_of_a_mask_are_kept_where_any_pair_is(pair: Pair, queries: i
 
 @settings(max_examples=50)
 @given(pair=pairs, rows=st.lists(st.integers(0, B - 1), min_size=1, max_size=4))
-def test_lowering_keeps_the_matrix_marks_the_rows_without_keys_and_follows_the_rows_of_a_search(
-    pair: Pair, rows: list[int]
-) -> None:
+def test_lowering_keeps_the_matrix_marks_empty_rows_and_follows_a_search(pair: Pair, rows: list[int]) -> None:
     lowered = lower(pair.mask, S, S, CPU)
     dense = pair.mask.dense(S)
     strip = lowered.select(torch.tensor(rows)).for_queries(slice(0, S))
@@ -332,15 +319,12 @@ def drawn(mask: Mask, *size: int, row: int = 0) -> str:
     return " ".join("".join(map(str, line)) for line in mask.dense(*size)[row, 0].int().tolist())
 
 
-def test_a7_the_matrix_of_the_notes() -> None:
+def test_a7_a16_a19_l2_c10_e1_masks_by_hand_and_drawn() -> None:
     """S3's 4×4: zeros on and under the diagonal, −∞ above it."""
     inf = float("-inf")
     assert causal().additive(4).tolist() == [[[[0] * n + [inf] * (4 - n) for n in range(1, 5)]]]
     assert additive(torch.tensor([True, False]), torch.float64).tolist() == [0.0, inf]
-
-
-def test_l2_c10_e1_masks_by_hand() -> None:
-    """Row 3 of "o gato pulou alto" is 1110 causal (S1 forgets itself), 1111 bidirectional; a cached step of packing."""
+    # row 3 of "o gato pulou alto" is 1110 causal (S1 forgets itself), 1111 bidirectional; a cached step of packing
     assert drawn(causal(), 4).split()[2] == "1110" and drawn(bidirectional(), 4).split()[2] == "1111"
     assert drawn(prefix(2), 4) == "1100 1100 1110 1111"
     by_row = prefix(torch.tensor([0, 3]))
@@ -349,10 +333,7 @@ def test_l2_c10_e1_masks_by_hand() -> None:
     assert drawn(documents(torch.tensor([[7, 7, 3, -1]])), 4) == "1100 1100 0010 0000"
     packed = causal() & documents(torch.tensor([[0, 0, 1, 1]]))
     assert drawn(packed, 4) == "1000 1100 0010 0011" and drawn(packed, 1, 4) == "0011"
-
-
-def test_a16_a19_masks_are_drawn() -> None:
-    """Token 0 may see token 3; Longformer's pattern; head 1 of two, and row 1 of two, and the last query alone."""
+    # token 0 may see token 3; Longformer's pattern; head 1 of two, and row 1 of two, and the last query alone
     assert (causal() | allowed_pairs({(0, 3)})).draw(4) == "■ · · ■\n■ ■ · ·\n■ ■ ■ ·\n■ ■ ■ ■"
     assert (window(1, 1) | global_tokens(1)).draw(4) == "■ ■ ■ ■\n■ ■ ■ ·\n■ ■ ■ ■\n■ · ■ ■"
     two = per_head([causal(), dilated(2)]) & padding(torch.tensor([3, 2]))
@@ -367,7 +348,6 @@ def test_what_masks_say_alike_what_kernels_know_of_them_and_their_names() -> Non
     either = causal() | bidirectional()
     assert (causal() & bidirectional()).form == (bidirectional() & causal()).form == "causal"
     assert either.form == "any" and bool(either.dense(3).all())
-    lengths = torch.tensor([1])
     assert repr(~(causal() & padding(lengths)) | window(2, 1)) == "Mask((~(causal & padding) | window(2, 1)))"
     assert repr(lookahead(3)) == "Mask(lookahead(3))" and repr(prefix(2)) == "Mask(prefix(2))"
 
