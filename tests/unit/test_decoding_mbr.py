@@ -405,6 +405,7 @@ def test_bench_candidates_are_alike_and_sides_choose_the_same(monkeypatch: pytes
     monkeypatch.setattr("benchmarks.mbr._pairwise", lambda name: lambda candidates: 0)
     monkeypatch.setattr("benchmarks.mbr.noisy_candidates", lambda count, seed: ["z", *["a b c"] * (count - 1)])
     fails(AtentoError, "candidate than the best: sacrebleu", list, measure_mbr(0.01, sizes=(9,), sets=1, rounds=1))
+    monkeypatch.undo()
     candidates = noisy_candidates(64, seed=1)
     assert candidates == noisy_candidates(64, seed=1) != noisy_candidates(64, seed=2)
     assert len(set(candidates)) > 48 and 8 < sum(len(one.split()) for one in candidates) / 64 < 40

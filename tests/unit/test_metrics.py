@@ -194,6 +194,7 @@ def test_interval_is_that_of_a_plain_bootstrap_and_covers_as_often_as_it_says(mo
     assert score.interval(samples=300) == whole and score.interval(samples=300, seed=2) != whole
     monkeypatch.setattr("atento.metrics.score._BLOCK", 70)
     assert score.interval(samples=300) == whole
+    monkeypatch.undo()
     # 300 test sets of 80 sentences, 60 % of them right: a 90 % interval should hold 60 in about 90 % of them
     import random
 

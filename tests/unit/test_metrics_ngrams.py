@@ -51,6 +51,7 @@ def test_ngrams_of_any_length_and_number_are_the_same(monkeypatch: pytest.Monkey
     for found, right in zip(counting.count_ngrams(counting.words(lists), 4), usual):
         for name in ("text", "gram", "count", "total", "kinds"):
             assert np.array_equal(getattr(found, name), getattr(right, name))
+    monkeypatch.undo()
     # two texts that share ten words in a row, and so five runs of six of 3,300 different words
     lists = [[str(n) for n in numbers] for numbers in (range(3000), range(2990, 3300))]
     found, both = counting.count_ngrams(counting.words(lists), 6)[-1], np.arange(2)
