@@ -21,19 +21,7 @@ def hide(
     draw: Draw,
     words: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """Hide some tokens of one text, as a function of seed, epoch and row.
-
-    Args:
-        ids: (L,), changed in place.
-        positions: (n,) the positions that may be chosen.
-        labels: (L,) of -1; receives the original ids at the chosen positions.
-        row: number of the example.
-        draw: seed and epoch.
-        words: (n,) the number of the word of each position; not read where the unit is the token.
-
-    Returns:
-        The chosen words or spans in order, as ranges of `positions` (ranges,2); none where the unit is the token.
-    """
+    """Hide some `positions` (n,) of a text (L,) in place, by seed, epoch and row; the chosen ranges of positions."""
     n = len(positions)
     if masking.unit == "tokens":
         drawn = hashes(3 * n + 1, draw.seed, draw.epoch, row)  # order, treatment, random token, and rounding
@@ -86,5 +74,4 @@ def _spans(masking: Masking, n: int, row: int, draw: Draw) -> NDArray[np.int64]:
 def random_partition(total: int, count: int, *key: int) -> list[int]:
     """Return `count` numbers of at least 1 with the sum `total`; all such lists are equally probable."""
     positions = np.argsort(hashes(total - 1, *key), kind="stable")[: count - 1]
-    cuts = [0, *np.sort(positions + 1).tolist(), total]
-    return [end - start for start, end in pairwise(cuts)]
+    return [end - start for start, end in pairwise([0, *np.sort(positions + 1).tolist(), total])]

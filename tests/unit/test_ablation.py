@@ -23,10 +23,6 @@ def network() -> EncoderDecoder:
     return build_network(NetworkConfig(vocab_size=11, d_model=8, d_ff=16, n_heads=2, n_layers=2, dropout=0.0)).eval()
 
 
-def test_a15_every_attention_is_found(network: EncoderDecoder) -> None:
-    assert set(attentions(network)) == {(kind, n) for kind in ("encoder", "decoder", "cross") for n in (0, 1)}
-
-
 def test_a15_an_ablated_head_adds_nothing_to_the_output() -> None:
     """Concat(head_0, 0) W^O: what the other head alone contributes."""
     torch.manual_seed(0)
@@ -51,8 +47,9 @@ def test_ablation_ends_with_its_block_even_by_an_error(network: EncoderDecoder, 
     assert not torch.equal(without, whole)
 
 
-def test_a15_the_head_that_matters_is_found(network: EncoderDecoder) -> None:
+def test_a15_the_head_that_matters_is_found_and_one_that_is_not_there_is_said(network: EncoderDecoder) -> None:
     """One head of the cross-attention is made useless by hand: taking it away costs exactly nothing."""
+    assert set(attentions(network)) == {(kind, n) for kind in ("encoder", "decoder", "cross") for n in (0, 1)}
     part = attentions(network)["cross", 1]
     with torch.no_grad():
         part.output.weight[:, 4:] = 0.0  # head 1 reaches nothing
@@ -64,9 +61,6 @@ def test_a15_the_head_that_matters_is_found(network: EncoderDecoder) -> None:
     effects = ablation_effects(network, loss)
     assert len(effects) == 12 and effects["cross", 1, 1] == 0.0
     assert all(effect != 0.0 for where, effect in effects.items() if where != ("cross", 1, 1))
-
-
-def test_a_head_that_is_not_there_is_said(network: EncoderDecoder) -> None:
     known = "cross 0, cross 1, decoder 0, decoder 1, encoder 0, encoder 1"
     message = re.escape(f"no head 2 in encoder attention of layer 0; there are: {known}, heads 0 to 1")
     with pytest.raises(UsageError, match=message), ablate(network, "encoder", 0, 2):

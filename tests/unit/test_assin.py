@@ -11,6 +11,7 @@ from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
 from atento.data.files import translation_units
 from atento.data.records.reader import Records, read_records
+from failing import fails
 
 CLASSES = (Field("text"), Field("pair", optional=True), Field("label", "class"))
 SCORES = (Field("text"), Field("pair", optional=True), Field("score", "number"))
@@ -63,34 +64,24 @@ def test_encodings_that_the_file_declares_and_elements_in_texts(tmp_path: Path) 
 
 
 def test_a_bad_pair_is_one_sentence_with_its_line_or_left_out(tmp_path: Path) -> None:
+    comma = " (with a decimal point; `decimal: ','` reads a decimal comma in .csv, .tsv and .xlsx sources)"
     cases = (
-        (
-            ' entailment="None"',
-            "",
-            CLASSES,
-            "a.xml:7: the pair has no 'entailment'; it has 'id', 'similarity', 't', 'h'",
-        ),
-        ("<h>não</h>", "", CLASSES, "a.xml:7: the pair has no 'h'; it has 'entailment', 'id', 'similarity', 't'"),
-        (
-            'similarity="1"',
-            'similarity="1,5"',
-            SCORES,
-            "a.xml:7: `score` must hold a number (with a decimal point; `decimal: ','` "
-            "reads a decimal comma in .csv, .tsv and .xlsx sources): got '1,5'",
-        ),
-        ('similarity="1"', 'similarity="NaN"', SCORES, "a.xml:7: `score` must hold a finite number: got nan"),
-        ('similarity="1"', 'similarity=""', SCORES, "a.xml:7: `score` must hold a number: got ''"),
+        (' entailment="None"', "", CLASSES, "the pair has no 'entailment'; it has 'id', 'similarity', 't', 'h'"),
+        ("<h>não</h>", "", CLASSES, "the pair has no 'h'; it has 'entailment', 'id', 'similarity', 't'"),
+        ('similarity="1"', 'similarity="1,5"', SCORES, f"`score` must hold a number{comma}: got '1,5'"),
+        ('similarity="1"', 'similarity="NaN"', SCORES, "`score` must hold a finite number: got nan"),
+        ('similarity="1"', 'similarity=""', SCORES, "`score` must hold a number: got ''"),
     )
     for old, new, fields, says in cases:
         content = TWO.replace(old, new)
-        assert refused(tmp_path, content, fields) == says
+        assert refused(tmp_path, content, fields) == f"a.xml:7: {says}"
         records = read(tmp_path, content, fields, skip_bad=True)
-        assert len(records) == 1 and records.skipped == [says]
+        assert len(records) == 1 and records.skipped == [f"a.xml:7: {says}"]
     empty = read(tmp_path, TWO.replace("<h>não</h>", "<h> </h>"))
     assert len(empty) == 1 and empty.empty == 1
 
 
-def test_what_is_not_xml_or_has_no_pairs_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_xml_has_no_pairs_or_no_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(tmp_path, TWO.replace("</t>", "", 1)) == "a.xml:6: not XML: mismatched tag"
     assert refused(tmp_path, TWO[:-5]) == "a.xml:11: not XML: unclosed token"
     assert refused(tmp_path, "") == "a.xml:1: not XML: no element found"
@@ -99,6 +90,11 @@ def test_what_is_not_xml_or_has_no_pairs_is_refused(tmp_path: Path) -> None:
     said = "a.xml:1: not XML that can be read: unknown encoding: klingon"
     assert refused(tmp_path, TWO.replace("utf-8", "klingon")) == said
     assert refused(tmp_path, HEAD + "</entailment-corpus>") == "a.xml: holds no example"
+    monkeypatch.setattr(translation_units, "LINE_LIMIT", 1 << 20)
+    long = "a " * (1 << 20)
+    assert refused(tmp_path, TWO.replace("O gato dorme", long)) == "a.xml:3: the pair is longer than 1 MiB"
+    assert "is longer than 1 MiB" in refused(tmp_path, TWO.replace('id="1"', f'id="{long}"'))
+    fails(DataError, "gzip data grow more than 200", read, tmp_path, HEAD.encode() + b" " * (33 << 20), file="a.xml.gz")
 
 
 def test_entities_are_refused_whatever_they_would_do(tmp_path: Path) -> None:
@@ -115,16 +111,6 @@ def test_entities_are_refused_whatever_they_would_do(tmp_path: Path) -> None:
         assert told.startswith("a.xml:2: the entity ") and told.endswith("is declared or used; entities are refused")
     outside = TWO.replace("<entailment-corpus>", f'<!DOCTYPE d SYSTEM "{secret.as_uri()}">\n<entailment-corpus>')
     assert len(read(tmp_path, outside)) == 2  # not read
-    assert refused(tmp_path, outside.replace("não", "&x;")) == (
-        "a.xml:10: the entity 'x' is declared or used; entities are refused"
-    )
+    said = "a.xml:10: the entity 'x' is declared or used; entities are refused"
+    assert refused(tmp_path, outside.replace("não", "&x;")) == said
     assert "not XML: undefined entity" in refused(tmp_path, TWO.replace("não", "&x;"))
-
-
-def test_a_pair_or_a_token_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translation_units, "LINE_LIMIT", 1 << 20)
-    long = "a " * (1 << 20)
-    assert refused(tmp_path, TWO.replace("O gato dorme", long)) == "a.xml:3: the pair is longer than 1 MiB"
-    assert "is longer than 1 MiB" in refused(tmp_path, TWO.replace('id="1"', f'id="{long}"'))
-    with pytest.raises(DataError, match="the gzip data grow more than 200 times"):
-        read(tmp_path, HEAD.encode() + b" " * (33 << 20), file="a.xml.gz")

@@ -10,28 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from atento.attention import attend, attention_weights, query_blocks
+from atento.attention import attend, attention_weights, masks, query_blocks
 from atento.attention.algebra import count
 from atento.attention.dropout import Randomness, pair_dropout
 from atento.attention.lowering import LoweredMask, lower
-from atento.attention.masks import (
-    Mask,
-    allowed_pairs,
-    bidirectional,
-    blocks,
-    causal,
-    dilated,
-    documents,
-    global_tokens,
-    lookahead,
-    padding,
-    per_head,
-    predicate,
-    prefix,
-    window,
-)
 from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
+from failing import fails
 from tensors import Largest
 from tensors import normal as some
 
@@ -49,31 +34,31 @@ def chance(*shape: int, seed: int = 0) -> Tensor:
 
 
 PACKED = torch.tensor([[0] * 9 + [1] * 20 + [-1] * 8, [-1] * 18 + [0] * 3 + [1] * 16])
-MASKS: dict[str, Mask | None] = {
+MASKS: dict[str, masks.Mask | None] = {
     "none": None,
-    "bidirectional": bidirectional(),
-    "causal": causal(),
-    "lookahead": lookahead(3),
-    "prefix": prefix(9),
-    "prefix by row": prefix(torch.tensor([3, 30])),
-    "window": window(4, 2),
-    "dilated": dilated(4),
-    "dilated near": dilated(3, 7),
-    "global tokens": global_tokens([0, 5, 33]),
-    "window and global tokens": window(2, 2) | global_tokens([0, 20]),
-    "pairs": causal() | allowed_pairs({(0, 30), (12, 36)}),
-    "squares": blocks(chance(5, 5), 8),
-    "squares by head": blocks(chance(H, 4, 4, seed=1), 10),
-    "by head": per_head([window(3, 0), dilated(2)]),
-    "by head, padded": per_head([causal(), global_tokens(2)]) & padding(torch.tensor([S, 30])),
-    "padding lengths": padding(torch.tensor([20, S])),
-    "padding boolean": padding(chance(B, S, seed=2)),
-    "a row of padding": padding(torch.tensor([0, S])),
-    "documents": documents(PACKED),
-    "documents, causal": documents(PACKED) & causal(),
-    "documents of all rows": documents(PACKED[:1]) & prefix(torch.tensor([3, 30])),
-    "not causal": ~causal(),
-    "heads of one's own": predicate(lambda b, h, q, k: (q + k + h) % 3 == 0, heads=H),
+    "bidirectional": masks.bidirectional(),
+    "causal": masks.causal(),
+    "lookahead": masks.lookahead(3),
+    "prefix": masks.prefix(9),
+    "prefix by row": masks.prefix(torch.tensor([3, 30])),
+    "window": masks.window(4, 2),
+    "dilated": masks.dilated(4),
+    "dilated near": masks.dilated(3, 7),
+    "global tokens": masks.global_tokens([0, 5, 33]),
+    "window and global tokens": masks.window(2, 2) | masks.global_tokens([0, 20]),
+    "pairs": masks.causal() | masks.allowed_pairs({(0, 30), (12, 36)}),
+    "squares": masks.blocks(chance(5, 5), 8),
+    "squares by head": masks.blocks(chance(H, 4, 4, seed=1), 10),
+    "by head": masks.per_head([masks.window(3, 0), masks.dilated(2)]),
+    "by head, padded": masks.per_head([masks.causal(), masks.global_tokens(2)]) & masks.padding(torch.tensor([S, 30])),
+    "padding lengths": masks.padding(torch.tensor([20, S])),
+    "padding boolean": masks.padding(chance(B, S, seed=2)),
+    "a row of padding": masks.padding(torch.tensor([0, S])),
+    "documents": masks.documents(PACKED),
+    "documents, causal": masks.documents(PACKED) & masks.causal(),
+    "documents of all rows": masks.documents(PACKED[:1]) & masks.prefix(torch.tensor([3, 30])),
+    "not causal": ~masks.causal(),
+    "heads of one's own": masks.predicate(lambda b, h, q, k: (q + k + h) % 3 == 0, heads=H),
 }
 # a scheme or none, made anew for each kernel
 SCHEMES: dict[str, Callable[[], nn.Module]] = {
@@ -99,7 +84,7 @@ def made(names: tuple[str, ...], dtype: torch.dtype) -> list[nn.Module]:
 
 def run(
     kernel: str,
-    mask: Mask | Tensor | LoweredMask | None,
+    mask: masks.Mask | Tensor | LoweredMask | None,
     t: int = S,
     *,
     dtype: torch.dtype = torch.float64,
@@ -118,8 +103,8 @@ def run(
     relative = RelativeTerms(tuple(modules), positions or QueryKeyPositions.arange(t, S)) if modules else None  # type: ignore[arg-type]
     q, k, v, own = (leaves.get(name) for name in ("q", "k", "v", "bias"))
     assert q is not None and k is not None and v is not None
-    random = Randomness(5)
-    out = attend(q, k, v, mask=mask, bias=own, relative=relative, dropout=dropout, random=random, kernel=kernel)
+    more: Any = {"dropout": dropout, "random": Randomness(5), "kernel": kernel}
+    out = attend(q, k, v, mask=mask, bias=own, relative=relative, **more)
     (out * some(*out.shape, seed=3, dtype=dtype)).sum().backward()
     found = {"out": out.detach()} | {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
     for number, module in enumerate(modules):
@@ -127,7 +112,9 @@ def run(
     return found
 
 
-def assert_equal(mask: Mask | Tensor | LoweredMask | None, t: int = S, *, atol: float = 1e-10, **extra: Any) -> None:
+def assert_equal(
+    mask: masks.Mask | Tensor | LoweredMask | None, t: int = S, *, atol: float = 1e-10, **extra: Any
+) -> None:
     """Blocked equals plain, in output and in every gradient; nothing is NaN."""
     plain, other = run("plain", mask, t, **extra), run("blocked", mask, t, **extra)
     assert plain.keys() == other.keys() and plain.keys() >= {"out", "q", "k", "v"}
@@ -139,23 +126,17 @@ def assert_equal(mask: Mask | Tensor | LoweredMask | None, t: int = S, *, atol: 
 @pytest.mark.covering
 @pytest.mark.parametrize("t", LENGTHS)
 @pytest.mark.parametrize("name", MASKS)
-def test_a19_equals_the_plain_equation_for_every_mask(name: str, t: int) -> None:
+def test_a19_equals_the_plain_equation_for_every_mask_with_bias_positions_and_dropout(name: str, t: int) -> None:
     """Outputs and gradients, float64 1e-10 and float32 1e-5, block by block."""
     assert_equal(MASKS[name], t)
     assert_equal(MASKS[name], t, atol=1e-5, dtype=torch.float32)
+    # all that a block must cut out at its own queries and keys, and the gradients of all that is learned
+    assert_equal(MASKS[name], t, bias=some(1, H, t, S, seed=6), schemes=("T5", "Shaw"), dropout=0.25)
 
 
 @pytest.mark.parametrize("shape", [(S, S), (1, S), (S, 1), (B, 1, 1, S), (B, H, S, S), (1, H, S, S)], ids=str)
 def test_a19_equals_the_plain_equation_for_tensors_as_masks(shape: tuple[int, ...]) -> None:
     assert_equal(chance(*shape, seed=4), schemes=("T5",), dropout=0.3)
-
-
-@pytest.mark.covering
-@pytest.mark.parametrize("t", LENGTHS)
-@pytest.mark.parametrize("name", MASKS)
-def test_a19_with_a_bias_relative_positions_and_dropout_at_once(name: str, t: int) -> None:
-    """All that a block must cut out at its own queries and keys, and the gradients of all that is learned."""
-    assert_equal(MASKS[name], t, bias=some(1, H, t, S, seed=6), schemes=("T5", "Shaw"), dropout=0.25)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -186,10 +167,8 @@ def test_a19_a_pair_is_dropped_here_if_it_is_dropped_there(name: str) -> None:
     """Values that are the identity show the dropped weights themselves: the same pairs in both, and as drawn."""
     q, k = some(B, H, S, K), some(B, H, S, K, seed=1)
     v = torch.eye(S, dtype=torch.float64).expand(B, H, S, S)
-    plain, other = (
-        attend(q, k, v, mask=MASKS[name], dropout=0.4, random=Randomness(9), kernel=kernel)
-        for kernel in ("plain", "blocked")
-    )
+    kernels, options = ("plain", "blocked"), {"mask": MASKS[name], "dropout": 0.4}
+    plain, other = (attend(q, k, v, random=Randomness(9), kernel=kernel, **options) for kernel in kernels)
     weights = attention_weights(q, k, mask=MASKS[name])
     drawn = pair_dropout(weights, 0.4, Randomness(9).key())
     assert torch.equal(plain == 0, other == 0)
@@ -212,9 +191,10 @@ def test_a19_dropout_without_randomness_draws_from_pytorch_once() -> None:
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_a19_rows_that_see_nothing_are_zero_with_finite_gradients(dropout: float) -> None:
     """A whole row of the batch, whole blocks, and single queries within a block; never NaN."""
-    lone = predicate(lambda b, h, q, k: q % 5 != 0, "not every fifth") & window(2, 2)
-    nothing = predicate(lambda b, h, q, k: k < 0, "nothing")
-    for mask in (lone, documents(PACKED), padding(torch.tensor([0, S])) & lone, nothing, documents(PACKED * 0 - 1)):
+    lone = masks.predicate(lambda b, h, q, k: q % 5 != 0, "not every fifth") & masks.window(2, 2)
+    nothing = masks.predicate(lambda b, h, q, k: k < 0, "nothing")
+    packed, padded = masks.documents(PACKED), masks.padding(torch.tensor([0, S])) & lone
+    for mask in (lone, packed, padded, nothing, masks.documents(PACKED * 0 - 1)):
         found = run("blocked", mask, bias=some(1, H, S, S), schemes=("T5", "Shaw"), dropout=dropout)
         empty = ~mask.dense(S).expand(B, H, S, S).any(-1)
         assert bool(empty.any()) and all(bool(x.isfinite().all()) for x in found.values())
@@ -235,19 +215,18 @@ def test_a19_any_shape_grouped_heads_and_any_mask(b: int, heads: tuple[int, int]
     q, k, v = some(b, heads[0], t, 3, seed=seed), some(b, heads[1], s, 3, seed=seed + 1), some(b, heads[1], s, 2)
     mask = torch.rand(b, 1, t, s, generator=seeded(seed)) > 0.5
     ids = torch.randint(-1, 3, (b, s), generator=seeded(seed)).sort().values
-    for one in (mask, documents(ids), window(3, 1)):
-        plain, other = (
-            attend(q, k, v, mask=one, dropout=0.3, random=Randomness(seed), kernel=kernel)
-            for kernel in ("plain", "blocked")
-        )
+    for one in (mask, masks.documents(ids), masks.window(3, 1)):
+        kernels, options = ("plain", "blocked"), {"mask": one, "dropout": 0.3}
+        plain, other = (attend(q, k, v, random=Randomness(seed), kernel=kernel, **options) for kernel in kernels)
         torch.testing.assert_close(other, plain, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "mask"),
-    [("T5", causal()), ("Shaw", window(1, 1) | global_tokens([17])), ("T5", documents(torch.tensor([[0] * 17 + [1]])))],
-)
-def test_a19_gradients_equal_finite_differences(scheme: str, mask: Mask) -> None:
+APART = masks.documents(torch.tensor([[0] * 17 + [1]]))
+NEAR = masks.window(1, 1) | masks.global_tokens([17])
+
+
+@pytest.mark.parametrize(("scheme", "mask"), [("T5", masks.causal()), ("Shaw", NEAR), ("T5", APART)])
+def test_a19_gradients_equal_finite_differences(scheme: str, mask: masks.Mask) -> None:
     """Of queries, keys, values, bias and what the scheme learns; two blocks of 16 and 2."""
     torch.manual_seed(0)
     module: nn.Module = {"T5": T5Bias(1, 4, 8), "Shaw": Shaw(2, 2)}[scheme].double()
@@ -266,30 +245,24 @@ def test_a19_what_asks_for_no_gradient_gets_none() -> None:
     """A frozen scheme, a constant bias, queries alone."""
     q, k, v = some(B, H, S, K).requires_grad_(), some(B, H, S, K, seed=1), some(B, H, S, K, seed=2)
     (module,) = made(("T5",), torch.float64)
-    module.requires_grad_(False)
-    relative = RelativeTerms((module,), QueryKeyPositions.arange(S, S))  # type: ignore[arg-type]
-    bias = some(1, H, S, S)
-    grads: list[Tensor] = []
+    relative = RelativeTerms((module.requires_grad_(False),), QueryKeyPositions.arange(S, S))  # type: ignore[arg-type]
+    bias, grads = some(1, H, S, S), list[Tensor]()
     for kernel in ("plain", "blocked"):
-        out = attend(q, k, v, mask=causal(), bias=bias, relative=relative, kernel=kernel)
+        out = attend(q, k, v, mask=masks.causal(), bias=bias, relative=relative, kernel=kernel)
         grads += torch.autograd.grad(out.sin().sum(), q)
     torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=1e-10)
     assert k.grad is v.grad is bias.grad is None and all(p.grad is None for p in module.parameters())
     with torch.no_grad():
-        assert not attend(q, k, v, mask=causal(), kernel="blocked").requires_grad
+        assert not attend(q, k, v, mask=masks.causal(), kernel="blocked").requires_grad
 
 
-def test_a19_sums_over_many_blocks_keep_sixteen_bits_right() -> None:
-    """8,192 queries look evenly at 8 keys, so each value's gradient is 1,024, in steps of 2 a block: bfloat16 counts
-    by 2 no further than 512."""
+def test_a19_sums_over_many_blocks_are_right_in_sixteen_bits_and_no_square_is_made() -> None:
+    """8,192 queries look evenly at 8 keys: each value's gradient is 1,024; bfloat16 counts by 2 no further than 512."""
     q, k = torch.zeros(1, 1, 8192, 2, dtype=torch.bfloat16), torch.zeros(1, 1, 8, 2, dtype=torch.bfloat16)
     v, bias = torch.ones_like(k).requires_grad_(), torch.zeros(1, 1, 1, 8, dtype=torch.bfloat16)
     attend(q, k, v, bias=bias, kernel="blocked").sum().backward()
     assert v.grad is not None and v.grad.dtype == torch.bfloat16 and v.grad.unique().tolist() == [1024]
-
-
-def test_a19_a_lowered_mask_makes_no_square_unless_asked() -> None:
-    for mask in (causal(), documents(PACKED), MASKS["squares"], MASKS["by head, padded"]):
+    for mask in (masks.causal(), masks.documents(PACKED), MASKS["squares"], MASKS["by head, padded"]):
         lowered = lower(mask, S, S, CPU)
         found = run("blocked", lowered, bias=some(1, H, S, S), schemes=("T5",), dropout=0.1)
         assert not {"allowed", "bias", "empty"} & vars(lowered).keys()
@@ -298,7 +271,7 @@ def test_a19_a_lowered_mask_makes_no_square_unless_asked() -> None:
         assert {"allowed", "bias", "empty"} <= vars(lowered).keys()
 
 
-def blocks_of(mask: Mask | None, n: int, batch: int = 1, n_heads: int = 1) -> list[query_blocks.QueryBlock]:
+def blocks_of(mask: masks.Mask | None, n: int, batch: int = 1, n_heads: int = 1) -> list[query_blocks.QueryBlock]:
     call = query_blocks.QueryBlockCall(lower(mask, n, n, CPU), None, 1.0, 0.0, 0, (n, n))
     return list(query_blocks.query_blocks(call, batch, n_heads))
 
@@ -321,22 +294,21 @@ def test_a19_blocks_cover_what_sees_something_once(name: str, size: int, monkeyp
 def test_a19_work_grows_with_what_the_mask_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores made for 4,096 positions: half for causal, little for a window or packed texts; blocks stay small."""
     monkeypatch.setattr(query_blocks, "_PART_SCORES", 1 << 16)
-    n = 4096
-    packed = documents(torch.arange(n).view(1, -1) // 128)
-    kept = blocks(torch.eye(n // 64).bool(), 64)
-    narrow = dict.fromkeys((window(64, 64), packed, kept, window(9, 9) | global_tokens(1)), 0.2)
-    for mask, share in ({None: 1.0, causal(): 0.52} | narrow).items():
+    n, kept = 4096, masks.blocks(torch.eye(64).bool(), 64)
+    packed = masks.documents(torch.arange(n).view(1, -1) // 128)
+    narrow = dict.fromkeys((masks.window(64, 64), packed, kept, masks.window(9, 9) | masks.global_tokens(1)), 0.2)
+    for mask, share in ({None: 1.0, masks.causal(): 0.52} | narrow).items():
         scores = [(block.queries.stop - block.queries.start) * count(block.keys) for block in blocks_of(mask, n)]
-        assert sum(scores) <= share * n * n, mask
-        assert max(scores) <= 4 << 16, mask
+        assert sum(scores) <= share * n * n and max(scores) <= 4 << 16, mask
 
 
-@pytest.mark.parametrize(
-    "mask", [causal(), window(64, 64) | global_tokens(2), documents(torch.arange(1024).view(1, -1) // 150)], ids=repr
-)
-def test_a19_no_square_is_ever_made(mask: Mask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 1,024 positions with a learned bias, Shaw's tables and dropout, forward and backward: less than a byte a pair
-    of one head, a small multiple of a block; the plain equation makes the square."""
+LONG = [masks.causal(), masks.window(64, 64) | masks.global_tokens(2)]
+LONG.append(masks.documents(torch.arange(1024).view(1, -1) // 150))
+
+
+@pytest.mark.parametrize("mask", LONG, ids=repr)
+def test_a19_no_square_is_ever_made(mask: masks.Mask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 1,024 positions, with all that is added, forward and backward: less than a byte a pair of one head."""
     n, size = 1024, 1 << 14
     monkeypatch.setattr(query_blocks, "_PART_SCORES", size)
     largest = {}
@@ -355,5 +327,4 @@ def test_a19_no_square_is_ever_made(mask: Mask, monkeypatch: pytest.MonkeyPatch)
 
 def test_a19_a_value_bias_is_refused() -> None:
     q = some(1, 1, 3, 2)
-    with pytest.raises(ValueError, match="the blocked kernel does not support `value_bias`; use kernel='plain'"):
-        attend(q, q, q, value_bias=some(3, 3, 2), kernel="blocked")
+    fails(ValueError, "does not support `value_bias`", attend, q, q, q, value_bias=some(3, 3, 2), kernel="blocked")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from atento.attention import attention_weights, observe
 from atento.attention.masks import causal, padding, window
@@ -18,6 +17,8 @@ from atento.config.sections.network import NetworkConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.inference.fast import FastStepFunction
 from atento.networks import EncoderDecoder, build_network
+from failing import fails
+from tensors import Largest
 
 CONFIG = NetworkConfig(vocab_size=11, d_model=8, d_ff=16, n_heads=4, n_layers=2, n_decoder_layers=3, dropout=0.0)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])
@@ -53,7 +54,7 @@ def test_a11_three_uses_in_one_model_per_layer_and_head(network: EncoderDecoder)
         assert bool((seen[kind, 1][1, :, :, 3:] == 0).all())  # source padding, exactly 0 (A9)
 
 
-def test_looking_changes_nothing(network: EncoderDecoder) -> None:
+def test_looking_changes_nothing_and_the_weights_are_those_of_the_equation(network: EncoderDecoder) -> None:
     """Neither a pass nor what a search finds."""
 
     def both() -> tuple[Tensor, Any]:
@@ -63,10 +64,7 @@ def test_looking_changes_nothing(network: EncoderDecoder) -> None:
     with observe(network):
         seen_logits, seen_found = both()
     assert torch.equal(logits, seen_logits) and found == seen_found
-
-
-def test_the_weights_are_those_of_the_equation(network: EncoderDecoder) -> None:
-    """The first encoder layer's, recomputed here from its matrices."""
+    # the first encoder layer's, recomputed here from its matrices
     with observe(network) as seen:
         network.encode(SOURCE, source_token_mask=REAL)
     attention = network.encoder.blocks[0].self_attention
@@ -78,18 +76,14 @@ def test_the_weights_are_those_of_the_equation(network: EncoderDecoder) -> None:
     torch.testing.assert_close(seen["encoder", 0], expected.detach(), rtol=0, atol=1e-6)
 
 
-def test_chosen_layers_heads_and_rows_are_slices_of_all(network: EncoderDecoder) -> None:
+def test_chosen_layers_heads_and_rows_are_slices_of_all_and_nothing_is_kept_outside(network: EncoderDecoder) -> None:
     with observe(network) as everything:
         run(network)
     with observe(network, layers=[1], heads=[3, 0], rows=[2, 0]) as some:
         run(network)
     for kind in ("encoder", "decoder", "cross"):
         torch.testing.assert_close(some[kind, 1], everything[kind, 1][:, [3, 0]][:, :, [2, 0]], rtol=0, atol=1e-6)
-        with pytest.raises(UsageError, match=f"no {kind} attention of layer 0 was observed"):
-            some[kind, 0]
-
-
-def test_the_last_layer_of_each_stack_by_minus_one(network: EncoderDecoder) -> None:
+        fails(UsageError, f"no {kind} attention of layer 0 was observed", some.__getitem__, (kind, 0))
     with observe(network, layers=[-1]) as seen:
         run(network)
     assert seen["encoder", -1].shape == (2, 4, 5, 5) and seen["decoder", -1].shape == (2, 4, 4, 4)
@@ -98,10 +92,7 @@ def test_the_last_layer_of_each_stack_by_minus_one(network: EncoderDecoder) -> N
     with observe(deeper, layers=[-1]) as seen:
         deeper(SOURCE, TARGET)
     assert set(seen.weights) == {("encoder", 2), ("decoder", 1), ("cross", 1)}
-
-
-def test_nothing_is_kept_outside(network: EncoderDecoder) -> None:
-    """Nor after an error inside."""
+    # nor after an error inside
     with observe(network) as seen:
         pass
     with pytest.raises(RuntimeError, match="inside"), observe(network) as failed:
@@ -110,7 +101,7 @@ def test_nothing_is_kept_outside(network: EncoderDecoder) -> None:
     assert seen.weights == failed.weights == {}
 
 
-def test_another_network_is_not_seen(network: EncoderDecoder) -> None:
+def test_another_network_is_not_seen_and_observations_nest(network: EncoderDecoder) -> None:
     other = build_network(CONFIG).eval()
     with observe(network) as seen:
         run(other)
@@ -119,9 +110,6 @@ def test_another_network_is_not_seen(network: EncoderDecoder) -> None:
     with observe(network) as alone:
         run(network)
     assert torch.equal(seen["cross", 1], alone["cross", 1])
-
-
-def test_observations_nest(network: EncoderDecoder) -> None:
     with observe(network) as outer:
         with observe(network, layers=[0]) as inner:
             run(network)
@@ -145,29 +133,24 @@ def test_h12_rows_of_cached_steps_are_joined(network: EncoderDecoder) -> None:
 def test_what_was_not_observed_is_said(network: EncoderDecoder) -> None:
     with observe(network) as seen:
         run(network)
-    with pytest.raises(UsageError, match=re.escape("no 'heads' attention was observed, only: cross, decoder, encoder")):
-        seen["heads", 0]
-    message = "no encoder attention of layer 2 was observed; the network has layers 0 to 1"
-    with pytest.raises(UsageError, match=message):
-        seen["encoder", 2]
+    for place, message in (
+        (("heads", 0), "no 'heads' attention was observed, only: cross, decoder, encoder"),
+        (("encoder", 2), "no encoder attention of layer 2 was observed; the network has layers 0 to 1"),
+    ):
+        fails(UsageError, message, seen.__getitem__, place)
     for given, message in (
         ({"layers": -1}, "`layers` takes a list of numbers: got -1; write layers=[-1]"),
         ({"heads": 0}, "`heads` takes a list of numbers: got 0; write heads=[0]"),
         ({"layers": [9]}, "there is no layer 9 to observe; the network has layers 0 to 2"),
         ({"layers": [0, -4]}, "there is no layer -4 to observe; the network has layers 0 to 2"),
-    ):
-        with pytest.raises(UsageError, match=re.escape(message)), observe(network, **given):
-            pass
-    for given, message in (
         ({"heads": [9]}, "there is no head 9 to observe: there are"),
         ({"rows": [99]}, "there is no row 99 to observe: there are"),
     ):
-        with pytest.raises(UsageError, match=message), observe(network, **given):
+        with pytest.raises(UsageError, match=re.escape(message)), observe(network, **given):
             run(network)
     with observe(torch.nn.Linear(1, 1)) as nothing:
         pass
-    with pytest.raises(UsageError, match="no 'encoder' attention was observed, only: nothing"):
-        nothing["encoder", 0]
+    fails(UsageError, "no 'encoder' attention was observed, only: nothing", nothing.__getitem__, ("encoder", 0))
 
 
 @pytest.mark.parametrize("width", [1, 3])
@@ -209,7 +192,7 @@ def test_w22_of_a_language_model_the_rows_of_the_prompt_come_first(fast: bool) -
             torch.testing.assert_close(own[:, : at + 1].sum(1), torch.ones(4), rtol=0, atol=1e-6)
 
 
-def test_w22_rows_of_a_prefix_come_first_too(network: EncoderDecoder) -> None:
+def test_w22_rows_of_a_prefix_come_first_too_and_a_loop_of_ones_own_is_joined(network: EncoderDecoder) -> None:
     prefix = torch.tensor([[5, 6], [7, 8]])
     with observe(network) as seen:
         found = generate(network, SOURCE, Greedy(), max_new_tokens=4, eos_id=(), token_mask=REAL, prefix_ids=prefix)
@@ -218,10 +201,7 @@ def test_w22_rows_of_a_prefix_come_first_too(network: EncoderDecoder) -> None:
         logits = network(SOURCE, read, source_token_mask=REAL).logits
     assert logits[:, 2:-1].argmax(-1).tolist() == [row[0].ids for row in found]  # rows 2 + t wrote them
     torch.testing.assert_close(seen["cross", -1], whole["cross", -1][:, :, :-1], rtol=0, atol=1e-5)
-
-
-def test_a_cached_loop_of_ones_own_is_joined_step_by_step(network: EncoderDecoder) -> None:
-    """H12: `network(..., state=...)` under observation gives the rows of one pass."""
+    # H12: `network(..., state=...)` under observation gives the rows of one pass
     with observe(network) as whole:
         run(network)
     with observe(network) as stepped:
@@ -234,22 +214,13 @@ def test_a_cached_loop_of_ones_own_is_joined_step_by_step(network: EncoderDecode
 
 def test_one_row_of_a_long_text_makes_no_square() -> None:
     """8,192 tokens, one row: nothing as large as a square of scores is made by looking (512 MiB a head it would be)."""
-    length, made = 8192, []
-
-    class Largest(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            out = func(*args, **(kwargs or {}))
-            every = out if isinstance(out, tuple | list) else [out]
-            made.extend(one.numel() for one in every if isinstance(one, Tensor))
-            return out
-
+    length = 8192
     g = torch.Generator().manual_seed(1)
     q, k = (torch.randn(1, 2, length, 8, generator=g) for _ in range(2))
     for mask in (causal(), window(64, 64), padding(torch.tensor([8000]))):
-        made.clear()
-        with Largest():
+        with Largest() as made:
             seen = attention_weights(q, k, mask=mask, rows=torch.tensor([8000]))
-        assert seen.shape == (1, 2, 1, length) and max(made) <= 2 * length * 8
+        assert seen.shape == (1, 2, 1, length) and made.elements <= 2 * length * 8
         torch.testing.assert_close(seen.sum(-1), torch.ones(1, 2, 1))
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from atento.attention import attend
 from atento.attention.cuda_kernels import PackedSequences
 from atento.attention.masks import Mask, bidirectional, causal, documents, lookahead, padding, per_head, window
+from failing import fails
 
 B, H, L, K = 3, 4, 7, 5
 IDS = torch.tensor([[0, 0, 0, 1, 1, 2, -1], [4, 4, 4, 4, 4, 4, 4], [-1, -1, 3, 3, 1, 1, 1]])
@@ -72,8 +73,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("options", "message"), REFUSED)
 def test_what_it_does_not_know_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        attend(*qkv(), kernel="varlen", **options)
+    fails(ValueError, message, attend, *qkv(), kernel="varlen", **options)
 
 
 def test_packed_sequences_leave_out_padding() -> None:
@@ -101,11 +101,8 @@ def test_heads_and_dropout_that_cannot_be_are_refused() -> None:
     for heads in (2, 8):
         mask = per_head([causal()] * heads)
         for kernel in ("auto", "plain", "blocked", "fused", "varlen", "flex"):
-            with pytest.raises(ValueError, match=f"is for {heads} heads: got 4"):
-                attend(q, k, v, mask=mask, kernel=kernel)
+            fails(ValueError, f"is for {heads} heads: got 4", attend, q, k, v, mask=mask, kernel=kernel)
     for dropout in (-1.0, 2.0, float("nan")):
-        with pytest.raises(ValueError, match=r"`dropout` must lie in \[0, 1\]"):
-            attend(q, k, v, dropout=dropout)
+        fails(ValueError, r"`dropout` must lie in \[0, 1\]", attend, q, k, v, dropout=dropout)
     for lengths in (torch.ones(2, 5, dtype=torch.long), torch.ones(2, dtype=torch.bool), torch.ones(2)):
-        with pytest.raises(TypeError, match="`padding` takes lengths"):
-            padding(lengths)
+        fails(TypeError, "`padding` takes lengths", padding, lengths)

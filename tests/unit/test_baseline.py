@@ -17,6 +17,7 @@ from atento.runs.baseline_learners import LEARNERS, learners_of
 from atento.runs.baseline_scores import Baseline, baseline, baseline_of, compared
 from atento.runs.prepare import Data
 from atento_cli.main import application
+from failing import fails
 
 TRAIN = [("um filme bom", "pos"), ("muito bom", "pos"), ("bom e belo", "pos"), ("um filme mau", "neg"), ("mau", "neg")]
 VALID = [("que filme bom", "pos"), ("mau dia", "neg"), ("muito mau", "neg")]
@@ -37,7 +38,9 @@ def fitted(task: str, train: list[Any], valid: list[Any], **keys: Any) -> Baseli
     return baseline({"task": task, "data": {name: {"memory": name} for name in data}, **keys}, data=data)
 
 
-def test_the_most_frequent_label_and_tf_idf() -> None:
+def test_labels_sets_and_numbers_by_tf_idf_overlap_and_ridge() -> None:
+    train = split(text=["a b c", "a b"], pair=["a b d", "c d"], score=[1.0, 0.0])
+    assert of("numbers", "overlap of words", train, train) == [2 / 4, 0.0]
     pytest.importorskip("sklearn")
     result = fitted("classification", TRAIN, VALID, metrics=["accuracy", "f1"])
     assert result.scores["valid"]["majority"]["accuracy"].value == pytest.approx(1 / 3)
@@ -46,10 +49,6 @@ def test_the_most_frequent_label_and_tf_idf() -> None:
     low, high = best["f1"].interval()
     assert result.to_dict()["scores"]["valid"][name]["f1"]["interval"] == [low, high]
     assert f"valid: {name}: accuracy 1.0000 [1.0000, 1.0000]" in str(result)
-
-
-def test_sets_of_labels_and_pairs_of_texts() -> None:
-    pytest.importorskip("sklearn")
     train = [{"text": text, "label": [label] if label == "pos" else []} for text, label in TRAIN]
     valid = [{"text": text, "label": [label] if label == "pos" else []} for text, label in VALID]
     assert fitted("multi-label-classification", train, valid).best("valid")[1]["subset-accuracy"].value == 1
@@ -57,12 +56,6 @@ def test_sets_of_labels_and_pairs_of_texts() -> None:
     scores = fitted("classification", pairs, pairs).scores["valid"]
     assert scores["majority"]["accuracy"].value == 20 / 25
     assert scores["TF-IDF, logistic regression"]["accuracy"].value == 1  # the words of either text alone say nothing
-
-
-def test_numbers_by_overlap_and_ridge() -> None:
-    train = split(text=["a b c", "a b"], pair=["a b d", "c d"], score=[1.0, 0.0])
-    assert of("numbers", "overlap of words", train, train) == [2 / 4, 0.0]
-    pytest.importorskip("sklearn")
     single = split(text=[f"{word} x" for word in "abcd" * 5], score=[1.0, 2.0, 3.0, 4.0] * 5)
     predicted = of("numbers", "TF-IDF, ridge regression", single, single)
     assert sorted(predicted[:4]) == predicted[:4]
@@ -85,13 +78,10 @@ def test_documents_by_overlap_and_bm25() -> None:
     assert result.best("valid")[1]["ndcg@10"].value == 1
 
 
-def test_the_most_frequent_tag_of_a_word() -> None:
+def test_the_most_frequent_tag_and_the_words_nearest_to_a_question() -> None:
     train = split(tokens=[("a", "casa"), ("a", "A")], tags=[("DET", "NOUN"), ("DET", "X")])
     again = split(tokens=[("casa", "nova", "A")], tags=[("NOUN", "ADJ", "X")])
     assert of("tags", "most frequent tag of a word", train, again) == [["NOUN", "DET", "X"]]
-
-
-def test_the_words_of_a_context_nearest_to_a_question() -> None:
     context = "Lisbon is old. The river Tejo flows into the Atlantic. Trams run."
     train = split(question=["Where?"], context=[context], answers=[()])
     asked = split(question=["Which river flows into the Atlantic?"], context=[context], answers=[()])
@@ -116,51 +106,35 @@ def test_a_copy_of_the_source_without_its_prefix() -> None:
     assert applying == ["majority", "copy of the source"]
 
 
-def test_pairs_of_texts_by_tf_idf_vectors() -> None:
-    pytest.importorskip("sklearn")
-    pairs = [("gato preto", "o gato dorme"), ("casa velha", "uma casa"), ("rio largo", "no rio")]
-    assert fitted("embedding", pairs, pairs).best("valid")[1]["mrr"].value == 1
-
-
-def test_records_of_other_fields_have_no_learner() -> None:
-    """Those of a task of a program's own (found: a crash at the end of its training, of one kind of outputs)."""
+def test_pairs_have_learners_other_fields_none_and_who_does_not_beat_one_is_told() -> None:
+    # those of a task of a program's own (found: a crash at the end of its training, of one kind of outputs)
     other = Split({"words": ["a b", "b a"], "order": ["0 1", "1 0"]}, "own")
     for outputs in (*LEARNERS, "texts"):
         assert learners_of(outputs, ()) and not any(one.applies(other) for one in learners_of(outputs, ())), outputs
     pairs = Split({"source": ["a b"], "target": ["b a"]}, "usual")
     assert "copy of the source" in [one.name for one in learners_of("texts", ()) if one.applies(pairs)]
-
-
-def test_a_model_that_does_not_beat_it_is_told() -> None:
     result = fitted("classification", TRAIN, VALID)
     learner, scores = result.best("valid")
     (line,) = compared(result, "valid", {"accuracy": 1.5})
     assert line.startswith("baseline on valid: accuracy ") and line.endswith(f"({learner}), the model 1.5000")
     assert "does not beat the baseline" in compared(result, "valid", {"accuracy": scores["accuracy"].value})[1]
-
-
-def test_a_part_of_long_training_data_is_drawn() -> None:
     recipe = load_recipe({"task": "translation", "data": {"train": {"memory": "train"}}}, memory=["train"]).recipe
     train = split(source=["ab"] * 100, target=["c"] * 90 + ["d"] * 10)
     part = baseline_of(recipe, Data(train, train, None, ""), most=30)
     assert part.scores["valid"]["copy of the source"]["bleu"].value == 0
+    pytest.importorskip("sklearn")
+    pairs = [("gato preto", "o gato dorme"), ("casa velha", "uma casa"), ("rio largo", "no rio")]
+    assert fitted("embedding", pairs, pairs).best("valid")[1]["mrr"].value == 1
 
 
-@pytest.mark.parametrize(
-    ("keys", "sentence"),
-    [
-        ("task: language-modeling\ndata: {train: a.txt}\n", r"mine.yaml:1:7: task language-modeling has no simple"),
-        (
-            "task: classification\ndata: {train: {file: a.tsv, text: text, label: label}}\n",
-            r"mine.yaml:1:7: .* no data",
-        ),
-    ],
-)
-def test_recipes_without_a_baseline(tmp_path: Path, keys: str, sentence: str) -> None:
-    (tmp_path / "mine.yaml").write_text(keys, encoding="utf-8")
+def test_recipes_without_a_baseline(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("text\tlabel\nx\ta\ny\tb\n", encoding="utf-8")
-    with pytest.raises(RecipeError, match=sentence):
-        baseline(tmp_path / "mine.yaml")
+    for task, source, said in (
+        ("language-modeling", "a.txt", r"mine.yaml:1:7: task language-modeling has no simple"),
+        ("classification", "{file: a.tsv, text: text, label: label}", r"mine.yaml:1:7: .* no data"),
+    ):
+        (tmp_path / "mine.yaml").write_text(f"task: {task}\ndata: {{train: {source}}}\n", encoding="utf-8")
+        fails(RecipeError, said, baseline, tmp_path / "mine.yaml")
 
 
 def test_without_scikit_learn_the_others_are_scored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -168,12 +142,9 @@ def test_without_scikit_learn_the_others_are_scored(monkeypatch: pytest.MonkeyPa
         monkeypatch.setitem(sys.modules, name, None)
     result = fitted("classification", TRAIN, VALID)
     assert list(result.scores["valid"]) == ["majority"]
-    assert result.missing.startswith(
-        "TF-IDF, logistic regression is left out: TF-IDF with a linear model needs scikit-"
-    )
+    assert result.missing.startswith("TF-IDF, logistic regression is left out: TF-IDF with a linear model needs sci")
     assert "pip install -e '.[eval]'" in result.missing
-    with pytest.raises(MissingPartError, match="needs scikit-learn"):
-        fitted("embedding", [("a", "b"), ("c", "d")], [("a", "b")])
+    fails(MissingPartError, "needs scikit-learn", fitted, "embedding", [("a", "b"), ("c", "d")], [("a", "b")])
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,4 @@
-"""Batch-proof generation: the same tokens in any batch, order, padding, chunking, cached or not (M10).
-
-Families that write, tiny and random in float64, where no two sums are equal by chance. Every change of company is
-measured against the row alone, unpadded.
-"""
+"""Batch-proof generation: each row as alone in any batch, order, padding or chunking, cached or not; float64 (M10)."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -31,12 +27,8 @@ FAMILIES = {
     "recurrent-lm": replace(CONFIG, architecture="recurrent-lm", n_heads=1, recurrent=RecurrentConfig("gru")),
 }
 STRATEGIES: list[Any] = [
-    Greedy(),
-    Beam(3, 0.6, 3),
-    Beam(2, 1.0, 2, "shrinking"),
-    Beam(3, 1.0, 2, until="sure"),
-    Beam(4, 0.0, 3, until="likely", groups=2, diversity=0.7),
-    Sample(n=2),
+    *(Greedy(), Beam(3, 0.6, 3), Beam(2, 1.0, 2, "shrinking"), Beam(3, 1.0, 2, until="sure")),
+    *(Beam(4, 0.0, 3, until="likely", groups=2, diversity=0.7), Sample(n=2)),
     Sample(temperature=0.7, top_k=5, top_p=0.9),
 ]
 PROMPTS = [[5, 6, 7, 8], [9], [4, 4, 12], [7, 11, 5, 10, 6], [8, 3]]
@@ -112,15 +104,9 @@ def padded(rows: list[list[int]], side: str, spare: int) -> tuple[Tensor, Tensor
 def written(made: Any, strategy: Any, order: list[int], side: str, spare: int, most: list[int], required: bool) -> Any:
     """Those prompts in that order; each has its own limit, seed and required words."""
     ids, real = padded([PROMPTS[row] for row in order], side, spare)
-    return generate(
-        made,
-        ids,
-        strategy,
-        max_new_tokens=[most[row] for row in order],
-        token_mask=real,
-        seed=[100 + row for row in order],
-        required=[REQUIRED[row] for row in order] if required else None,
-    )
+    own = {"max_new_tokens": [most[row] for row in order], "seed": [100 + row for row in order]}
+    words = [REQUIRED[row] for row in order] if required else None
+    return generate(made, ids, strategy, token_mask=real, required=words, **own)
 
 
 @cache

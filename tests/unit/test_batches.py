@@ -13,15 +13,6 @@ from atento.config import presets
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches import planning
 from atento.data.batches.batch import EpochStores, MemoryStore, PartSize, Ragged
-from atento.data.batches.planning import (
-    CPU_PARTS,
-    GPU_PARTS,
-    PlannedBatches,
-    least_parts,
-    plan,
-    round_cuts,
-    round_length,
-)
 from atento.data.objectives.labels import Labels
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence, parallel
 
@@ -29,34 +20,31 @@ PAD, EOS, START = 0, 3, 2
 rows_of_ids = st.lists(st.lists(st.integers(0, 30_000), max_size=12), max_size=20)
 
 
-def make(source: list[list[int]], target: list[list[int]], budget: int = 40, seed: int = 1) -> PlannedBatches:
+def make(source: list[list[int]], target: list[list[int]], budget: int = 40, seed: int = 1) -> planning.PlannedBatches:
     ids = Ragged(source), Ragged(target)
     return parallel(*ids, budget=budget, seed=seed, pad_id=PAD, start_id=START, eos_id=EOS)
 
 
-def of_lengths(lengths: list[tuple[int, int]], budget: int = 40, seed: int = 1) -> PlannedBatches:
+def of_lengths(lengths: list[tuple[int, int]], budget: int = 40, seed: int = 1) -> planning.PlannedBatches:
     return make([[9] * s for s, _ in lengths], [[9] * t for _, t in lengths], budget, seed)
 
 
-@given(rows_of_ids)
-def test_ragged_gives_back_what_it_was_given(rows: list[list[int]]) -> None:
+@given(rows_of_ids, st.data())
+def test_ragged_rows_come_back_and_are_padded_before_and_behind(rows: list[list[int]], data: st.DataObject) -> None:
     ragged = Ragged(rows)
-    assert len(ragged) == len(rows)
-    assert [ragged[index].tolist() for index in range(len(rows))] == rows
+    assert [ragged[index].tolist() for index in range(len(ragged))] == rows
     assert ragged.lengths.tolist() == [len(row) for row in rows]
-
-
-@given(rows_of_ids.filter(bool), st.data())
-def test_ragged_rows_padded_with_something_before_and_behind(rows: list[list[int]], data: st.DataObject) -> None:
+    if not rows:
+        return
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=6))
     before, after = data.draw(st.sampled_from([(None, None), (5, None), (None, 6), (5, 6)]))
-    got = Ragged(rows).padded(np.array(chosen), -7, before, after)
+    got = ragged.padded(np.array(chosen), -7, before, after)
     wanted = [[*([] if before is None else [before]), *rows[i], *([] if after is None else [after])] for i in chosen]
     width = max(len(row) for row in wanted)
     assert got.tolist() == [row + [-7] * (width - len(row)) for row in wanted] and got.dtype == torch.int64
 
 
-def test_f1_e8_teacher_forcing_laid_out_by_hand() -> None:
+def test_f1_e8_l5_teacher_forcing_laid_out_by_hand_and_sources_of_one_length_without_a_mask() -> None:
     """Source "… </s>"; the decoder reads <s> and the gold target, and is asked for the gold target and </s>."""
     batch = make([[11, 12, 13], [14]], [[21, 22], [23, 24, 25]]).batch(np.array([1, 0]))
     assert batch.inputs.keys() == {"source_ids", "source_token_mask", "target_ids"}
@@ -66,28 +54,13 @@ def test_f1_e8_teacher_forcing_laid_out_by_hand() -> None:
     assert batch.real("target_ids").tolist() == [[True] * 4, [True, True, True, False]]
     assert batch.labels["vocabulary"].tolist() == [[23, 24, 25, EOS], [21, 22, EOS, -1]]
     assert batch.targets == 7 and batch.counts() == {"vocabulary": 7}
-
-
-def test_sources_of_one_length_need_no_token_mask() -> None:
-    """The networks then take the path without a mask; `real` says the same of every place."""
+    batch = make([[11, 12]], [[31, 32, 33]]).batch(np.array([0]))  # S3's "gostar": the input at t + 1 is the label at t
+    assert batch.inputs["target_ids"][0, 1:].tolist() == batch.labels["vocabulary"][0, :-1].tolist() == [31, 32, 33]
     batch = make([[11, 12], [14, 15]], [[21], [23, 24]]).batch(np.array([0, 1]))
     assert batch.inputs.keys() == {"source_ids", "target_ids"} and bool(batch.real("source_ids").all())
-
-
-def test_l5_the_next_input_is_gold_whatever_was_predicted() -> None:
-    """S3's "gostar": the input at t + 1 is the label at t, and no prediction is asked for anywhere."""
-    batch = make([[11, 12]], [[31, 32, 33]]).batch(np.array([0]))
-    assert batch.inputs["target_ids"][0, 1:].tolist() == batch.labels["vocabulary"][0, :-1].tolist() == [31, 32, 33]
-
-
-def test_ids_that_look_like_padding_are_still_real() -> None:
-    """Real is a matter of length, not of the id."""
     batch = make([[PAD, 5, PAD], [6]], [[PAD, PAD], [7]]).batch(np.array([0, 1]))
     assert batch.real("source_ids").tolist() == [[True] * 4, [True, True, False, False]]
     assert batch.labels["vocabulary"].tolist() == [[PAD, PAD, EOS], [7, EOS, -1]] and batch.targets == 5
-
-
-def test_a_batch_goes_to_a_device_whole() -> None:
     batch = make([[1], [4, 5]], [[2], [6]]).batch(np.array([0, 1])).to("meta")
     moved = [*batch.inputs.values(), *batch.labels.values(), *batch.lengths.values()]
     assert len(moved) == 6 and {tensor.device.type for tensor in moved} == {"meta"}
@@ -99,7 +72,7 @@ lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1
 
 @settings(max_examples=75)
 @given(lengths=lengths, budget=st.integers(1, 400), seed=st.integers(-5, 5), epoch=st.integers(0, 3))
-def test_every_example_once_an_epoch_and_no_update_is_empty(
+def test_every_example_once_and_no_update_empty(
     lengths: list[tuple[int, int]], budget: int, seed: int, epoch: int
 ) -> None:
     """Also where a single example is larger than the budget."""
@@ -113,16 +86,14 @@ def test_every_example_once_an_epoch_and_no_update_is_empty(
 
 @settings(max_examples=30)
 @given(lengths=lengths, budget=st.integers(1, 400), window=st.integers(1, 30), part=st.integers(1, 100))
-def test_windows_and_parts_of_any_size_lose_nothing(
-    lengths: list[tuple[int, int]], budget: int, window: int, part: int
-) -> None:
+def test_windows_and_parts_lose_nothing(lengths: list[tuple[int, int]], budget: int, window: int, part: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "_SORT_WINDOW", window)
         patch.setattr(planning, "part_count", lambda tokens: max(1, round(tokens / part)))
         batches = of_lengths(lengths, budget)
         random = PartSize(part, part, 1 + window)  # examples as on a GPU
-        for size in (CPU_PARTS, random, random._replace(padded=False)):
-            if size is not CPU_PARTS:
+        for size in (planning.CPU_PARTS, random, random._replace(padded=False)):
+            if size is not planning.CPU_PARTS:
                 batches.resize(size)
             seen = [int(row) for update in batches.plan(0) for rows in update for row in rows]
             assert sorted(seen) == list(range(len(lengths))) and len(batches.plan(0)) == batches.updates_per_epoch
@@ -134,18 +105,18 @@ def test_updates_on_a_gpu_are_random_examples_in_few_parts() -> None:
     lengths = [(n, n) for n in np.clip(80 * rng.lognormal(0, 0.8, 1000), 8, 512).astype(int).tolist()]
     batches = of_lengths(lengths, 4096)
     parts = [len(update) for update in batches.plan(0)]
-    batches.resize(GPU_PARTS)
+    batches.resize(planning.GPU_PARTS)
     targets = [sum(lengths[row][1] for rows in update for row in rows) for update in batches.plan(0)]
     assert set(parts) == {4} and np.mean([len(update) for update in batches.plan(0)]) < 2
     assert max(targets) - min(targets) < 1024 and len(targets) == len(parts)
     larger = of_lengths(lengths, 40000)
-    larger.resize(GPU_PARTS._replace(padded=False))
+    larger.resize(planning.GPU_PARTS._replace(padded=False))
     assert {len(update) for update in larger.plan(0)} == {3}
     real = [sum(lengths[row][1] for row in rows) for update in larger.plan(0) for rows in update]
     assert max(real) < 16384
-    larger.resize(GPU_PARTS)
+    larger.resize(planning.GPU_PARTS)
     padded = [len(rows) * 2 * max(lengths[row][1] for row in rows) for update in larger.plan(0) for rows in update]
-    assert max(padded) <= 2 * GPU_PARTS.tokens and all(2 < len(update) < 8 for update in larger.plan(0))
+    assert max(padded) <= 2 * planning.GPU_PARTS.tokens and all(2 < len(update) < 8 for update in larger.plan(0))
 
 
 @settings(max_examples=30)
@@ -171,14 +142,13 @@ def test_accumulation_cuts_the_same_rows(lengths: list[tuple[int, int]], micro_b
     assert targets == sum(len(labels) for _, labels in whole)
 
 
-def order_of(batches: PlannedBatches, update: int) -> list[list[int]]:
+def order_of(batches: planning.PlannedBatches, update: int) -> list[list[int]]:
     return [part.tolist() for part in batches.rows(update)]
 
 
-def test_the_order_is_a_function_of_seed_epoch_and_index() -> None:
+def test_the_order_is_a_function_of_seed_epoch_and_index_and_updates_hold_as_many_targets() -> None:
     """No stream: asked for in any order, by another object, the same update is the same; the next epoch is another."""
-    g = np.random.default_rng(0)
-    lengths = [(int(s), int(t)) for s, t in g.integers(1, 30, (400, 2))]
+    lengths = [(int(s), int(t)) for s, t in np.random.default_rng(0).integers(1, 30, (400, 2))]
     one, other = of_lengths(lengths, 500), of_lengths(lengths, 500)
     count = one.updates_per_epoch
     forward = [order_of(one, update) for update in range(2 * count)]
@@ -186,10 +156,7 @@ def test_the_order_is_a_function_of_seed_epoch_and_index() -> None:
     assert forward == backward[::-1]
     assert forward[:count] != forward[count:] and sorted(map(str, forward[:count])) != sorted(map(str, forward[count:]))
     assert order_of(of_lengths(lengths, 500, seed=2), 0) != forward[0]
-
-
-def test_updates_hold_about_equally_many_targets() -> None:
-    """Within an eighth of the budget at natural sizes: parts have round numbers of examples."""
+    # within an eighth of the budget at natural sizes: parts have round numbers of examples
     lengths = natural(8000)
     batches = of_lengths(lengths, 4096)
     total = sum(t + 1 for _, t in lengths)
@@ -206,10 +173,9 @@ def natural(count: int) -> list[tuple[int, int]]:
     return list(zip(source.astype(int).tolist(), target.astype(int).tolist()))
 
 
-def test_padding_stays_under_five_percent_at_natural_lengths() -> None:
+def test_padding_stays_under_five_percent_as_a_plan_sorts_like_lengths_together() -> None:
     """Performance goal; and the number reported is what the tensors hold."""
-    batches = of_lengths(natural(30_000), 4096)
-    assert 0 < batches.padding() < 0.05
+    assert 0 < of_lengths(natural(30_000), 4096).padding() < 0.05
     small = of_lengths(natural(300), 600)
     computed = real = 0
     for update in range(small.updates_per_epoch):
@@ -217,6 +183,12 @@ def test_padding_stays_under_five_percent_at_natural_lengths() -> None:
             computed += batch.inputs["source_ids"].numel() + batch.labels["vocabulary"].numel()
             real += int(batch.real("source_ids").sum()) + batch.targets
     assert small.padding() == pytest.approx(1 - real / computed, abs=1e-12)
+    # within a part, target lengths differ by one step of the order at most, in one window
+    g = np.random.default_rng(1)
+    target = g.integers(1, 60, 5000)
+    parts = [part for update in planning.plan(g.integers(1, 60, 5000), target, 10, 8, 1, 0) for part in update]
+    spreads = sorted(int(np.ptp(target[part])) for part in parts)
+    assert spreads[len(spreads) // 2] <= 3
 
 
 def test_an_epoch_drawn_anew_keeps_its_place_and_its_count() -> None:
@@ -230,7 +202,7 @@ def test_an_epoch_drawn_anew_keeps_its_place_and_its_count() -> None:
 
     first_store = MemoryStore({"source": Ragged([[1]] * 50), "target": Ragged([[7, 8]] * 50)})
     objective = SequenceToSequence(PAD, START, EOS)
-    batches = PlannedBatches(EpochStores(first_store, encode), objective, budget=30, seed=1)
+    batches = planning.PlannedBatches(EpochStores(first_store, encode), objective, budget=30, seed=1)
     count = batches.updates_per_epoch
 
     def sources(update: int) -> list[list[list[int]]]:
@@ -242,15 +214,6 @@ def test_an_epoch_drawn_anew_keeps_its_place_and_its_count() -> None:
     assert {x for batch in later for row in batch for x in row} <= {1, EOS, PAD}
 
 
-def test_a_plan_sorts_like_lengths_together() -> None:
-    """Within a part, target lengths differ by one step of the order at most, in one window."""
-    g = np.random.default_rng(1)
-    target = g.integers(1, 60, 5000)
-    parts = [part for update in plan(g.integers(1, 60, 5000), target, 10, 8, 1, 0) for part in update]
-    spreads = sorted(int(np.ptp(target[part])) for part in parts)
-    assert spreads[len(spreads) // 2] <= 3
-
-
 @given(count=st.integers(0, 300), key=st.lists(st.integers(-(1 << 63), (1 << 64) - 1), max_size=3))
 def test_a_permutation_has_every_number_once_and_is_a_function_of_its_key(count: int, key: list[int]) -> None:
     order = permutation(count, *key)
@@ -258,7 +221,7 @@ def test_a_permutation_has_every_number_once_and_is_a_function_of_its_key(count:
     assert order.tolist() == permutation(count, *key).tolist()
 
 
-def test_hashes_are_uniform_and_depend_on_key_order_and_index_alone() -> None:
+def test_hashes_are_uniform_and_depend_on_key_order_and_index_alone_and_shuffles_are_fair() -> None:
     """χ² of each of the eight bytes within 5σ; the first of many are the first of few."""
     found = hashes(1 << 16, 1, 2)
     data = found.view(np.uint8).reshape(-1, 8)
@@ -268,10 +231,7 @@ def test_hashes_are_uniform_and_depend_on_key_order_and_index_alone() -> None:
         assert abs(statistic - 255) < 5 * (2 * 255) ** 0.5
     assert hashes(10, 1, 2).tolist() == found[:10].tolist()
     assert len({tuple(hashes(4, *key).tolist()) for key in ((1, 2), (2, 1), (1,), (1, 3), (1, 2, 0))}) == 5
-
-
-def test_shuffles_are_fair() -> None:
-    """Every one of the 24 orders of four things comes up, about equally often over seeds."""
+    # every one of the 24 orders of four things comes up, about equally often over seeds
     counts: dict[tuple[int, ...], int] = {}
     for seed in range(4800):
         order = tuple(permutation(4, seed, 1).tolist())
@@ -284,48 +244,42 @@ def test_shuffles_are_fair() -> None:
 
 def test_parts_have_round_numbers_of_examples() -> None:
     """Multiples of 32 from 128 up, of 16 from 64 up, and on, but for the last: shapes that come again are quicker."""
-    batches = of_lengths(natural(8000), 4096)
-    sizes = [len(part) for update in batches.plan(0) for part in update]
+    sizes = [len(part) for update in of_lengths(natural(8000), 4096).plan(0) for part in update]
     odd = [size for size in sizes if size % (1 << max(0, size.bit_length() - 3))]
     assert len(odd) <= 1 and len(set(sizes)) < len(sizes) / 2
-    assert round_cuts(np.array([140, 280, 420, 421])).tolist() == [128, 288, 416, 421]
-    assert round_cuts(np.array([3, 3, 10])).tolist() == [3, 3, 10]
+    assert planning.round_cuts(np.array([140, 280, 420, 421])).tolist() == [128, 288, 416, 421]
+    assert planning.round_cuts(np.array([3, 3, 10])).tolist() == [3, 3, 10]
 
 
-def labelled(lengths: list[int], budget: int) -> PlannedBatches:
+def labelled(lengths: list[int], budget: int) -> planning.PlannedBatches:
     """Texts of these lengths with a label each."""
     columns = {"ids": [[9] * length for length in lengths], "segments": [[0] * length for length in lengths]}
     columns["label"] = [[0]] * len(lengths)
     head = HeadConfig("classification", labels=("a", "b"))
     store = MemoryStore({name: Ragged(rows) for name, rows in columns.items()})
     objective = Labels(presets.bert_tiny(heads=(head,)), head)
-    return PlannedBatches(store, objective, budget=budget, seed=1, equal_examples=True)
+    return planning.PlannedBatches(store, objective, budget=budget, seed=1, equal_examples=True)
 
 
 @pytest.mark.parametrize("budget", [16, 32, 128])
 def test_updates_of_labelled_texts_have_as_many_texts_short_or_long(budget: int) -> None:
     """Else a long text, in an update of few, would have a larger weight in the gradient than a short one."""
-    lengths = [length + 1 for length, _ in natural(4096)]
-    batches = labelled(lengths, budget)
+    batches = labelled([length + 1 for length, _ in natural(4096)], budget)
     counts = [sum(len(part) for part in update) for update in batches.plan(0)]
     assert counts == [budget] * (4096 // budget)
     seen = [row for update in batches.plan(0) for part in update for row in part.tolist()]
     assert sorted(seen) == list(range(4096)) and batches.padding() < 0.05
 
 
-def test_an_update_of_long_texts_is_cut_in_pieces() -> None:
+def test_long_texts_are_cut_in_pieces_and_labelled_texts_have_few_shapes() -> None:
     """Sixteen texts of 500 tokens are two pieces of eight; an update of sixteen short ones is one part."""
     batches = labelled([500] * 16 + [10] * 160, 16)
     sizes = sorted([len(part) for part in update] for update in batches.plan(0))
     assert sizes == [[8, 8]] + [[16]] * 10
     (huge,) = labelled([9000] * 2, 2).plan(0)
     assert [len(part) for part in huge] == [1, 1]
-
-
-def test_batches_of_labelled_texts_have_few_shapes() -> None:
-    """Each shape keeps some 5 MiB of compiled products and more; texts of any length gave ever new ones."""
-    lengths = [length + 1 for length, _ in natural(8192)]
-    batches = labelled(lengths, 16)
+    # each shape keeps some 5 MiB of compiled products and more; texts of any length gave ever new ones
+    batches = labelled([length + 1 for length, _ in natural(8192)], 16)
     shapes, longest, real, computed = set(), set(), 0, 0
     for update in range(400):
         for part in batches.parts(update):
@@ -337,31 +291,24 @@ def test_batches_of_labelled_texts_have_few_shapes() -> None:
     assert computed < 1.08 * real
 
 
-def test_rows_are_padded_to_round_lengths() -> None:
+def test_rows_are_padded_to_round_lengths_and_updates_mix_lengths_in_parts() -> None:
     """The longest row's own length up to 15 tokens, then at most an eighth more, never more than a network reads."""
-    rounded = {length: round_length(np.array([1, length])) for length in range(1, 600)}
+    rounded = {length: planning.round_length(np.array([1, length])) for length in range(1, 600)}
     assert all(length <= value <= 1.125 * length for length, value in rounded.items())
     assert [rounded[length] for length in (1, 15, 17, 33, 65, 127, 129, 513)] == [1, 15, 18, 36, 72, 128, 144, 576]
     assert len(set(rounded.values())) == 15 + 8 * 5 + 3
-    assert round_length(np.array([513]), 514) == 514 and round_length(np.array([500]), 512) == 512
-    assert round_length(np.array([], dtype=np.int64)) == 0
-
-
-def test_an_update_has_short_and_long_texts() -> None:
-    """One part of each range of lengths, so that an update is no sample of one or two lengths; each example once."""
+    assert planning.round_length(np.array([513]), 514) == 514 and planning.round_length(np.array([500]), 512) == 512
+    assert planning.round_length(np.array([], dtype=np.int64)) == 0
+    # one part of each range of lengths, so that an update is no sample of one or two lengths; each example once
     lengths = np.random.default_rng(3).permutation(np.arange(2, 258).repeat(40))
-    updates = plan(lengths, lengths, 64, 4, 1, 0)
+    updates = planning.plan(lengths, lengths, 64, 4, 1, 0)
     assert sorted(np.concatenate([part for update in updates for part in update]).tolist()) == list(range(len(lengths)))
     means = np.array([sorted(lengths[part].mean() for part in update) for update in updates])  # (64,4)
     assert (means.max(axis=0)[:-1] <= means.min(axis=0)[1:]).all()
     assert len({tuple(row) for row in means.tolist()}) == 64  # not the same ranges together each time
-    assert [len(update) for update in plan(lengths, lengths, 64, 4, 1, 1)] == [4] * 64
-
-
-def test_updates_of_texts_of_very_different_lengths_have_more_parts() -> None:
+    assert [len(update) for update in planning.plan(lengths, lengths, 64, 4, 1, 1)] == [4] * 64
     alike = np.arange(20, 40).repeat(200)
     different = np.exp(np.linspace(1, 6, 4000)).astype(np.int64)  # 2 ... 403
-    assert least_parts(alike, 30) == 1
-    assert least_parts(different, different.sum() // 4096) == 4
-    assert least_parts(different, different.sum() // 2048) == 2  # none of fewer than 768 tokens
-    assert least_parts(different, different.sum() // 700) == 1
+    assert planning.least_parts(alike, 30) == 1 and planning.least_parts(different, different.sum() // 4096) == 4
+    assert planning.least_parts(different, different.sum() // 2048) == 2  # none of fewer than 768 tokens
+    assert planning.least_parts(different, different.sum() // 700) == 1

@@ -6,17 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.attention import (
-    TOLERANCE,
-    Forecast,
-    Measured,
-    _ratios,
-    check_agreement,
-    in_own_process,
-    measure,
-    measure_attention,
-)
+from benchmarks import attention as bench
 from benchmarks.attention_layers import KERNELS, PEERS, SETTINGS, Case, Inputs, chosen, contenders, results
+from failing import fails
 
 MAKES = {**KERNELS, **PEERS}
 PEERS_HERE = [name for name in PEERS if name != "x-transformers" or importlib.util.find_spec("x_transformers")]
@@ -28,9 +20,8 @@ def case(setting: str, length: int = 300, precision: str = "float32") -> Case:
 
 
 OWN = [name for name, setting in SETTINGS.items() if setting.weights is not None]
-SHARED = [
-    name for name, setting in SETTINGS.items() if setting.chosen_blocks is None and name not in OWN
-]  # what peers can do too
+# what peers can do too
+SHARED = [name for name, setting in SETTINGS.items() if setting.chosen_blocks is None and name not in OWN]
 
 
 @pytest.mark.parametrize(("setting", "precision"), [*((name, "float32") for name in SHARED), ("causal", "bfloat16")])
@@ -42,7 +33,7 @@ def test_a19_all_contenders_compute_the_same_output_and_gradients(setting: str, 
         layer = MAKES[who](case(setting, precision=precision), given)
         found[who] = [x.detach().flatten().float() for x in results(layer, given, False)]
     assert set(PEERS_HERE) <= set(found) and "blocked" in found
-    check_agreement(found, 1e-5 if precision == "float32" else TOLERANCE[precision])
+    bench.check_agreement(found, 1e-5 if precision == "float32" else bench.TOLERANCE[precision])
 
 
 def test_a19_chosen_blocks_are_dense_where_all_are_chosen() -> None:
@@ -67,8 +58,8 @@ def test_other_weights_than_softmax_are_timed_beside_dense_attention(setting: st
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
     assert not torch.allclose(found["plain"][0], found["dense"][0], atol=1e-2)
     times = {"blocked": 6.0, "dense": 2.0}
-    measured = {name: Measured({"forward": time}, {"forward": None}, []) for name, time in times.items()}
-    (row,) = _ratios(Case(setting, 8192, 1, "float32", "cpu"), "forward", measured)
+    measured = {name: bench.Measured({"forward": time}, {"forward": None}, []) for name, time in times.items()}
+    (row,) = bench._ratios(Case(setting, 8192, 1, "float32", "cpu"), "forward", measured)
     assert row["chosen"] == "blocked" and row["time_to_dense"] == 3.0
 
 
@@ -78,8 +69,7 @@ def test_each_setting_asks_something_of_its_own(setting: str) -> None:
     given = Inputs.of(case("none"))
     own = case(setting)
     plain = [results(KERNELS["plain"](c, Inputs.of(c)), Inputs.of(c), True)[0] for c in (own, case("none"))]
-    same = torch.equal(*plain)
-    assert same == (setting == "none"), given.x.shape
+    assert torch.equal(*plain) == (setting == "none"), given.x.shape
 
 
 def test_dropout_is_asked_of_all_contenders_and_only_in_training() -> None:
@@ -97,7 +87,7 @@ def test_dropout_is_asked_of_all_contenders_and_only_in_training() -> None:
 @pytest.mark.slow
 def test_a19_rows_of_a_case_say_what_was_measured_ratios_last() -> None:
     settings = ["causal", "causal, dropout 0.1"]
-    rows = list(measure_attention(0.05, settings=settings, lengths=[40], precisions=["float32"]))
+    rows = list(bench.measure_attention(0.05, settings=settings, lengths=[40], precisions=["float32"]))
     rows = [row for row in rows if "mask" in row]  # without the row that says who is not installed
     common = {"bench": "attention", "length": 40, "batch": 1, "precision": "float32"}
     for row in rows:
@@ -122,14 +112,14 @@ def test_a19_rows_of_a_case_say_what_was_measured_ratios_last() -> None:
 @pytest.mark.slow  # long texts
 def test_a_case_that_would_take_too_long_is_a_row_that_says_so() -> None:
     """Nothing fits into no time: after the first length, which cannot be foreseen, all are left out."""
-    rows = list(measure_attention(1e-9, settings=["none"], lengths=[16, 32, 64], precisions=["float32"]))
+    rows = list(bench.measure_attention(1e-9, settings=["none"], lengths=[16, 32, 64], precisions=["float32"]))
     longer = [row for row in rows if row.get("length", 16) > 16]
     assert len(longer) == 2 * len(contenders(case("none")))
     assert all(row["skipped"].startswith("would take about ") and "ms" not in row for row in longer)
 
 
 def test_a_forecast_grows_as_it_did_last_at_most_with_the_square() -> None:
-    seen = Forecast(10.0)
+    seen = bench.Forecast(10.0)
     assert seen.refusal("fused", 1, 100) is None
     seen.record("fused", 1, 100, 2.0)
     assert seen.refusal("fused", 1, 200) is None  # 8 s
@@ -142,28 +132,20 @@ def test_a_forecast_grows_as_it_did_last_at_most_with_the_square() -> None:
     assert seen.refusal("fused", 1, 401) == "failed at 400 tokens"
 
 
-def test_contenders_that_differ_stop_the_measurement() -> None:
+def test_contenders_that_differ_or_fail_stop_the_measurement() -> None:
     one: dict[str, Any] = {"plain": [[1.0, 2.0], [3.0]], "fused": [[1.0, 2.0], [3.0]]}
-    check_agreement(one, 1e-6)
+    bench.check_agreement(one, 1e-6)
     with pytest.raises(RuntimeError, match=r"fused and plain differ in their gradient 1 by 0\.5 of its norm"):
-        check_agreement({**one, "fused": [[1.0, 2.0], [4.5]]}, 0.1)
+        bench.check_agreement({**one, "fused": [[1.0, 2.0], [4.5]]}, 0.1)
     with pytest.raises(RuntimeError, match="fused and plain differ in their output by nan"):
-        check_agreement({**one, "fused": [[float("nan"), 2.0], [3.0]]}, 0.1)
-
-
-def test_a_process_of_its_own_gives_what_this_one_gives() -> None:
-    """The numbers that come back are those of the case asked for, not of the one that warms up."""
+        bench.check_agreement({**one, "fused": [[float("nan"), 2.0], [3.0]]}, 0.1)
+    # the numbers that come back are those of the case asked for, not of the one that warms up
     own = Case("window(128, 128)", 200, 1, "float32", "cpu")
-    found, here = in_own_process(own, "blocked", 0.05), measure(own, "blocked", 0.05)
-    assert not isinstance(found, str)
-    assert found.sample == here.sample
+    found, here = bench.in_own_process(own, "blocked", 0.05), bench.measure(own, "blocked", 0.05)
+    assert not isinstance(found, str) and found.sample == here.sample
     assert found.ms.keys() == here.ms.keys() == found.peak_mib.keys()
-
-
-def test_a_process_that_fails_stops_the_measurement() -> None:
     wrong = Case("causal, dropout 0.1", 40, 1, "float32", "cpu")
-    with pytest.raises(RuntimeError, match="measuring fused ended with 1"):
-        in_own_process(wrong, "fused", 0.05)
+    fails(RuntimeError, "measuring fused ended with 1", bench.in_own_process, wrong, "fused", 0.05)
 
 
 @pytest.mark.slow  # long texts
@@ -171,7 +153,7 @@ def test_a19_the_blocked_kernel_takes_memory_linear_in_length() -> None:
     """Of a window, four times the tokens: four times the memory, not sixteen; the weights alone would take 512 MiB."""
     peaks = []
     for length in (2048, 8192):
-        found = in_own_process(Case("window(128, 128)", length, 1, "float32", "cpu"), "blocked", 0.01)
+        found = bench.in_own_process(Case("window(128, 128)", length, 1, "float32", "cpu"), "blocked", 0.01)
         assert not isinstance(found, str)
         peak = found.peak_mib["forward+backward"]
         if peak is None:

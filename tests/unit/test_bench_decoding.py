@@ -17,26 +17,16 @@ from atento.inference.plain import PlainStepFunction
 from atento.model import Model
 from atento.networks import EncoderDecoder
 from atento.text import Tokenizer
-from benchmarks import decoding, encoding, generation
+from benchmarks import decoding, encoding, encoding_sides, generation
 from benchmarks.agreement import measure_agreement, search, share, top_tokens
 from benchmarks.decoding import compare, same_tokens
 from benchmarks.decoding_parts import measure_parts
 from benchmarks.decoding_sides import Conversion, CTranslate2, Ours, Transformers, Work, write_weights
 from benchmarks.encoding import natural_sentences, padding, relative_error
-from benchmarks.encoding_sides import (
-    FixedScales,
-    OnnxExport,
-    OnnxRuntime,
-    OpenVino,
-    OpenVinoExport,
-    OurEncoder,
-    SentenceTransformers,
-    vocabulary,
-    write_encoder,
-)
 from benchmarks.generation import prompt_lengths
 from benchmarks.graphs import bytes_a_step, measure_graphs
 from benchmarks.processes import Measurement, Side, alternate, best_seconds, median_seconds, peak_mib
+from failing import fails
 
 CELLS = [Work((7,) * 3, beam, 9) for beam in (1, 4)]
 
@@ -56,6 +46,11 @@ class Toy:
         return [[self.token] * (work.new_tokens - (self.token == 13))] * len(work.lengths)
 
 
+def loaded(side: Any, *arguments: Any) -> Any:
+    side.load(*arguments)
+    return side
+
+
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("decoding") / "weights"
@@ -66,8 +61,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def written(weights: Path) -> list[list[list[int]]]:
     """What the plain network writes in each cell."""
-    side = Ours()
-    side.load(weights, "plain")
+    side = loaded(Ours(), weights, "plain")
     return [side.run(work) for work in CELLS]
 
 
@@ -81,32 +75,27 @@ def test_outputs_have_the_length_asked_for_and_differ(written: list[list[list[in
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_h1_h6_the_fast_twin_is_a_side(weights: Path, written: list[list[list[int]]], precision: Precision) -> None:
-    side = Ours()
-    side.load(weights, precision)
+    side = loaded(Ours(), weights, precision)
     found = [side.run(work) for work in CELLS]
     if precision == "float32":
         assert found == written
     assert [[len(row) for row in cell] for cell in found] == [[9] * 3] * 2
 
 
-def test_h1_h6_transformers_writes_the_same_tokens_from_the_same_folder(
-    weights: Path, written: list[list[list[int]]]
-) -> None:
+def test_h1_h6_transformers_writes_the_same_from_the_same_folder(weights: Path, written: list[list[list[int]]]) -> None:
     pytest.importorskip("transformers")
-    side = Transformers()
-    side.load(weights)
+    side = loaded(Transformers(), weights)
     assert [side.run(work) for work in CELLS] == written
 
 
-def test_h1_h6_ctranslate2_writes_the_same_tokens_from_the_same_folder(
+def test_h1_h6_ctranslate2_writes_the_same_tokens(
     weights: Path, written: list[list[list[int]]], tmp_path: Path
 ) -> None:
     pytest.importorskip("ctranslate2")
     conversion = Conversion()
     for kind in ("float32", "int8"):
         conversion.run((weights, tmp_path / kind, kind))
-        side = CTranslate2()
-        side.load(tmp_path / kind, kind)
+        side = loaded(CTranslate2(), tmp_path / kind, kind)
         found = [side.run(work) for work in CELLS]
         if kind == "float32":
             assert found == written
@@ -118,11 +107,8 @@ def test_h1_generation_continues_prompts_of_any_length_alike(tmp_path: Path) -> 
     pytest.importorskip("transformers")
     write_weights(tmp_path / "weights", generation.SIZES["tiny"])
     work = Work((3, 11, 6), 1, 8)
-    ours, theirs = Ours(), Transformers()
-    ours.load(tmp_path / "weights", "plain")
-    theirs.load(tmp_path / "weights")
-    found = ours.run(work)
-    assert found == theirs.run(work)
+    found = loaded(Ours(), tmp_path / "weights", "plain").run(work)
+    assert found == loaded(Transformers(), tmp_path / "weights").run(work)
     assert [len(row) for row in found] == [8, 8, 8] and len({tuple(row) for row in found}) == 3
 
 
@@ -137,19 +123,13 @@ def test_h12_captured_steps_are_measured_beside_plain_ones() -> None:
     assert peers == {"transformers bfloat16", "transformers float32", "atento plain"}
 
 
-def test_bytes_a_step_by_hand() -> None:
+def test_bytes_a_step_by_hand_and_natural_prompt_lengths() -> None:
     """Two layers of width 32: 8 attention matrices, less two read once, 2 of the inner network, biases, norms."""
     layer = 2 * 4 * 32 * 33 - 2 * 32 * 32 + 2 * 32 * 64 + 64 + 32 + 3 * 64
     caches = 12 * 2 * 2 * 32 * (64 + 7)  # outputs, keys and values, layers, width, tokens
     assert bytes_a_step(decoding.SIZES["tiny"], CELLS[1], "float32") == 4 * (2 * layer + 200 * 32 + caches)
-
-
-def test_without_a_gpu_that_is_said() -> None:
-    if not torch.cuda.is_available():
+    if not torch.cuda.is_available():  # that is said
         assert [row["skipped"] for row in measure_graphs(1)] == ["needs a CUDA GPU"]
-
-
-def test_prompt_lengths_are_natural() -> None:
     found = prompt_lengths(400)
     assert found == prompt_lengths(400) and min(found) >= 4 and max(found) <= 60
     assert 20 <= np.median(found) <= 28 and prompt_lengths(1) == (24,)
@@ -174,8 +154,7 @@ def test_sides_take_turns_and_ratios_come_last(tmp_path: Path) -> None:
     rates = [row["tokens_per_second"] for row in measured]
     assert all(row["rounds"] == 2 and 0 < row["middle_round"] <= row["tokens_per_second"] for row in measured)
     assert rates[0] <= 4 / 0.02 and rates[2] <= 8 / 0.02  # one sentence of four tokens, two of them
-    ratios = rows[5:]
-    for row, goal, theirs, ours in zip(ratios, (5.0, 3.0), rates[::2], rates[1::2], strict=True):
+    for row, goal, theirs, ours in zip(rows[5:], (5.0, 3.0), rates[::2], rates[1::2], strict=True):
         assert row["who"] == "atento int8 (fastest)" and row["ratio_to"] == "transformers float32"
         assert row["ratio"] == pytest.approx(ours / theirs, rel=0.1) and row["goal"] == goal
 
@@ -192,23 +171,16 @@ def test_sides_that_do_other_work_stop_the_measurement(tmp_path: Path, name: str
         "transformers float32": (Toy, (tmp_path / "n", "t", 0.0, 7)),
         name: (Toy, (tmp_path / "n", "a", 0.0, token)),
     }
-    with pytest.raises(AtentoError, match=message):
-        list(compare("decoding", contenders, [Work((5,), 1, 4)], 0.0, 1, decoding.COMPARISONS))
+    fails(AtentoError, message, list, compare("decoding", contenders, [Work((5,), 1, 4)], 0.0, 1, decoding.COMPARISONS))
 
 
-def test_a_side_that_fails_stops_the_measurement(tmp_path: Path) -> None:
+def test_figures_of_turns_by_hand_and_a_side_that_fails(tmp_path: Path) -> None:
     """Here its folder for notes is not there; that itself stands on standard error."""
     with Side(Toy, tmp_path / "no" / "notes", "a", 0.0, 7) as side, pytest.raises(AtentoError, match="ended with 1"):
         alternate({"a": side}, Work((5,), 1, 4), 0.0)
-
-
-def test_figures_of_turns_by_hand() -> None:
     runs = [Measurement(3.0, None, 10.2), Measurement(1.0, None, 11.7), Measurement(2.5, None, 11.7)]
     assert (best_seconds(runs), median_seconds(runs), peak_mib(runs)) == (1.0, 2.5, 12)
     assert peak_mib([Measurement(1.0, None, None)]) is None
-
-
-def test_shares_by_hand() -> None:
     assert same_tokens([[1, 2, 3], [4]], [[1, 9, 3], [4]]) == 0.75
     assert same_tokens([[1]], [[1, 9]]) == 0.5  # what is not written is not the same
     assert share([[1, 2], [3, 4]], [[1, 2], [3, 5]]) == 0.75
@@ -221,9 +193,8 @@ def trained_like(folder: Path, seed: int = 0) -> tuple[Model, EncoderDecoder]:
     tokenizer = Tokenizer.from_vocabulary("word", tuple("abcdefghijklmnop"))
     roles = ("pad", "bos", "eos", "unk")
     ids: dict[str, Any] = {role: getattr(tokenizer, f"{role}_id") for role in roles}
-    config = presets.transformer_tiny(
-        vocab_size=tokenizer.vocab_size, d_model=16, d_ff=32, n_heads=2, ids=ids | {"start": tokenizer.bos_id}
-    )
+    ids["start"] = tokenizer.bos_id
+    config = presets.transformer_tiny(vocab_size=tokenizer.vocab_size, d_model=16, d_ff=32, n_heads=2, ids=ids)
     torch.manual_seed(seed)
     network = EncoderDecoder(config).eval()
     with torch.no_grad():
@@ -270,18 +241,16 @@ def test_agreement_of_exact_steps_is_whole(tmp_path: Path, encoder: tuple[Path, 
     assert plain["sentences"] == 12 and 0 < plain["bleu"] < 100
     assert exact["same_top_token"] == exact["same_outputs"] == 1.0 and exact["bleu_difference"] == 0.0
     assert exact["steps"] == rough["steps"] > 12 and 0.5 < rough["same_top_token"] <= 1.0
-    with pytest.raises(CapabilityError, match="agreement is measured on an encoder-decoder"):
-        next(measure_agreement(encoder[0], *files))
+    fails(CapabilityError, "agreement is measured on an encoder-decoder", next, measure_agreement(encoder[0], *files))
 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], Any]:
     config = encoding.SIZES["tiny"]
     folder = tmp_path_factory.mktemp("encoding") / "model"
-    write_encoder(folder, config, ())
+    encoding_sides.write_encoder(folder, config, ())
     texts = natural_sentences(9, config)
-    side = OurEncoder()
-    side.load(folder, "float32")
+    side = loaded(encoding_sides.OurEncoder(), folder, "float32")
     return folder, texts, side.run(texts)
 
 
@@ -292,15 +261,14 @@ def test_g8_sentences_are_a_token_a_word(encoder: tuple[Path, list[str], Any]) -
         ids = tokenizer.encode(text)
         assert len(ids) == len(text.split()) and tokenizer.unk_id not in ids
     assert vectors.shape == (9, 32) and len({len(text.split()) for text in texts}) > 4
-    assert vocabulary(106, ("o", "[PAD]", "gato", "o"))[:3] == ["[PAD]", "o", "gato"]
-    assert vocabulary(106, ("o",))[100:] == ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "w104", "w105"]
+    assert encoding_sides.vocabulary(106, ("o", "[PAD]", "gato", "o"))[:3] == ["[PAD]", "o", "gato"]
+    assert encoding_sides.vocabulary(106, ("o",))[100:] == ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "w104", "w105"]
 
 
 def test_g8_sentence_transformers_gives_the_same_vectors(encoder: tuple[Path, list[str], Any]) -> None:
     pytest.importorskip("sentence_transformers")
     folder, texts, vectors = encoder
-    side = SentenceTransformers()
-    side.load(folder)
+    side = loaded(encoding_sides.SentenceTransformers(), folder)
     assert relative_error(side.run(texts), vectors) < 1e-5
 
 
@@ -308,7 +276,7 @@ def test_g8_sentence_transformers_gives_the_same_vectors(encoder: tuple[Path, li
 def exported(encoder: tuple[Path, list[str], Any], tmp_path: Path) -> Iterator[Path]:
     for package in ("onnx", "onnxruntime", "transformers"):
         pytest.importorskip(package)
-    OnnxExport().run((encoder[0], encoding.SIZES["tiny"], tmp_path / "onnx"))
+    encoding_sides.OnnxExport().run((encoder[0], encoding.SIZES["tiny"], tmp_path / "onnx"))
     yield tmp_path / "onnx"
 
 
@@ -317,8 +285,7 @@ def test_g8_onnx_runtime_gives_the_same_vectors(encoder: tuple[Path, list[str], 
     folder, texts, vectors = encoder
     errors = {}
     for kind in ("float32", "int8"):
-        side = OnnxRuntime()
-        side.load(folder, exported / f"{kind}.onnx")
+        side = loaded(encoding_sides.OnnxRuntime(), folder, exported / f"{kind}.onnx")
         errors[kind] = relative_error(side.run(texts), vectors)
     assert errors["float32"] < 1e-5 < errors["int8"] < 0.2
 
@@ -327,17 +294,16 @@ def test_g8_onnx_runtime_gives_the_same_vectors(encoder: tuple[Path, list[str], 
 def test_g8_int8_with_scales_of_texts_is_near(encoder: tuple[Path, list[str], Any], side: str, tmp_path: Path) -> None:
     """Ours and OpenVINO's by NNCF: near in float32, and not the same."""
     folder, texts, vectors = encoder
-    samples, ours = natural_sentences(100, encoding.SIZES["tiny"], seed=2), OurEncoder()
+    samples = natural_sentences(100, encoding.SIZES["tiny"], seed=2)
     if side == "fixed scales":
-        FixedScales().run((folder, samples, tmp_path / "fixed"))
-        ours.load(tmp_path / "fixed", "int8")
+        encoding_sides.FixedScales().run((folder, samples, tmp_path / "fixed"))
+        ours = loaded(encoding_sides.OurEncoder(), tmp_path / "fixed", "int8")
         assert 1e-5 < relative_error(ours.run(texts), vectors) < 0.2
         return
     for package in ("openvino", "nncf", "transformers"):
         pytest.importorskip(package)
-    OpenVinoExport().run((folder, samples, tmp_path / "network.xml"))
-    peer = OpenVino()
-    peer.load(folder, tmp_path / "network.xml")
+    encoding_sides.OpenVinoExport().run((folder, samples, tmp_path / "network.xml"))
+    peer = loaded(encoding_sides.OpenVino(), folder, tmp_path / "network.xml")
     assert 1e-5 < relative_error(peer.run(texts), vectors) < 0.2
 
 

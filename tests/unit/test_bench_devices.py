@@ -31,6 +31,7 @@ from benchmarks.devices import FLASH, SDPA, PlainLoop, attend_by, device_of, pee
 from benchmarks.encoding_sides import OurEncoder
 from benchmarks.finetuning_sides import OurTuning, TransformersLoop, natural_texts, write_classifier
 from cuda_twin import cuda_twin
+from failing import fails
 
 ON_A_GPU = ("bfloat16", "float16", "float32")
 
@@ -41,54 +42,37 @@ def bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
 
 
-def test_measurements_on_devices_take_a_device_and_a_tiny_size() -> None:
+def test_devices_and_precisions_of_measurements(monkeypatch: pytest.MonkeyPatch, bf16: None) -> None:
     for name in ON_DEVICES:
         assert name in MEASUREMENTS and {"device", "size"} <= inspect.signature(BENCHES[name]).parameters.keys()
     for module in (training, pretraining_sides, decoding, generation, encoding, finetuning_sides):
         assert "tiny" in module.SIZES
-
-
-def test_a_device_is_auto_cpu_or_cuda() -> None:
+    fails(UsageError, r"--device is for training, .*, graphs: got it for words", bench.bench, "words", device="cpu")
     assert device_of("cpu") == "cpu"
-    with pytest.raises(UsageError, match=r"is auto, cpu or cuda \(.*\): got 'cuda:1'"):
-        device_of("cuda:1")
+    fails(UsageError, r"is auto, cpu or cuda \(.*\): got 'cuda:1'", device_of, "cuda:1")
     if not torch.cuda.is_available():
         assert device_of("auto") == "cpu"
-        with pytest.raises(UsageError, match="PyTorch finds no GPU here"):
-            next(BENCHES["training"](1, device="cuda"))
-
-
-def test_a_measurement_without_devices_refuses_one() -> None:
-    with pytest.raises(UsageError, match=r"--device is for training, .*, graphs: got it for words"):
-        bench.bench("words", device="cpu")
-
-
-def test_precisions_of_a_gpu_with_and_without_bfloat16(monkeypatch: pytest.MonkeyPatch, bf16: None) -> None:
+        fails(UsageError, "PyTorch finds no GPU here", next, BENCHES["training"](1, device="cuda"))
     assert precisions_of("cuda") == ON_A_GPU
     assert peers_of("cuda", "bfloat16") == [("transformers", SDPA), ("transformers flash", FLASH)]
     assert peers_of("cuda", "float16") == peers_of("cpu", "bfloat16") == [("transformers", SDPA)]
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
     assert precisions_of("cuda") == ("float16", "float32")
     assert len(peers_of("cuda", "float16")) == 2
+    made = decoding.sides_on("cuda", Path("weights"), ())  # graphs and peers have the others
+    assert not any("bfloat16" in name for name in made) and "transformers flash float16" in made
 
 
 def test_every_contender_of_a_gpu_can_be_loaded_with_its_arguments(bf16: None) -> None:
     made = decoding.sides_on("cuda", Path("weights"), ("int8",))
     read = encoding._on_device(Path("model"), "cuda")
     for kind, arguments in (*made.values(), *read.values()):
-        bound = inspect.signature(kind.load).bind(None, *arguments)
-        assert bound.arguments["device"] == "cuda"
+        assert inspect.signature(kind.load).bind(None, *arguments).arguments["device"] == "cuda"
     assert [kind for kind, _ in made.values()].count(Ours) == 4 and "atento int8" not in made | read
     names = {side for ours, peer, _ in decoding.ON_GPU for side in (ours, peer)} - {"fastest"}
     assert names <= made.keys()
     expected, *_ = decoding.sides_on("cuda", Path("weights"), ())
     assert expected == "transformers float32"  # whose tokens are expected
-
-
-def test_without_bfloat16_graphs_and_peers_have_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
-    made = decoding.sides_on("cuda", Path("weights"), ())
-    assert not any("bfloat16" in name for name in made) and "transformers flash float16" in made
 
 
 def test_flash_attention_that_is_missing_is_one_sentence(bf16: None) -> None:
@@ -99,8 +83,7 @@ def test_flash_attention_that_is_missing_is_one_sentence(bf16: None) -> None:
     assert model.config._attn_implementation == "sdpa"
     t5 = transformers.T5Model(transformers.T5Config(d_model=32, d_ff=64, num_layers=1, num_heads=2, d_kv=16))
     for each in (t5, *([] if transformers.utils.is_flash_attn_2_available() else [model])):
-        with pytest.raises(CapabilityError, match=f"{type(each).__name__} with flash_attention_2: "):
-            attend_by(each, FLASH)
+        fails(CapabilityError, f"{type(each).__name__} with flash_attention_2: ", attend_by, each, FLASH)
 
 
 def test_a_loop_in_float16_follows_the_one_in_float32() -> None:
@@ -124,7 +107,7 @@ def test_a_loop_in_float16_follows_the_one_in_float32() -> None:
         assert losses[precision] == pytest.approx(losses["float32"], rel=0.03)
 
 
-def test_training_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, bf16: None) -> None:
+def test_training_and_fine_tuning_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, bf16: None, tmp_path: Path) -> None:
     """All precisions, loops and rows of a GPU, computed here; flash attention is said to be missing."""
     transformers = pytest.importorskip("transformers")
     monkeypatch.setattr(training, "precisions_of", lambda device: ON_A_GPU)
@@ -137,10 +120,6 @@ def test_training_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, bf16: None) -> No
         assert measured == ours_and_theirs
         assert [row["who"] for row in rows if "skipped" in row] == ["transformers flash"]
     assert rows[-1]["size"] == "tiny" and rows[-1]["ratio_at_the_same_precision"] > 0
-
-
-def test_both_sides_of_fine_tuning_learn_in_float16(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
     write_classifier(tmp_path / "model", "tiny")
     texts = natural_texts("tiny", updates=1, per_update=24)
     found = []

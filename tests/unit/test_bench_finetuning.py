@@ -31,32 +31,23 @@ def test_both_libraries_have_the_same_loss_in_each_update(classifier: Path) -> N
     assert losses[-1] < losses[0]
 
 
-def test_a_run_reads_each_text_once() -> None:
+def test_a_run_reads_each_text_once_and_operations_are_those_of_the_products(classifier: Path) -> None:
     texts = natural_texts("tiny", updates=3, per_update=8)
-    assert len(texts.ids) == len(texts.labels) == 24
-    assert texts.tokens == sum(map(len, texts.ids))
+    assert len(texts.ids) == len(texts.labels) == 24 and texts.tokens == sum(map(len, texts.ids))
     assert all(ids[0] == 101 and ids[-1] == 102 for ids in texts.ids)
-
-
-def test_each_update_has_as_many_texts(classifier: Path) -> None:
-    texts = natural_texts("tiny", updates=3, per_update=8)
     ours = OurTuning()
     ours.load(classifier, "float32")
     rows = [row for update in range(3) for part in ours.batches(texts).rows(update) for row in part.tolist()]
     assert sorted(rows) == list(range(24))
     assert len(ours.run(texts)) == 3
-
-
-def test_operations_are_those_of_the_products_of_each_layer(classifier: Path) -> None:
-    """Layers of width D and F, T tokens: forward, gradient of the inputs and of the weights are one product each."""
+    # layers of width D and F, T tokens: forward, gradient of the inputs and of the weights are one product each
     texts = natural_texts("tiny", updates=1, per_update=8)
     counted = {}
     for train in ("all", "last-2", "head"):
         side = Operations()
         side.load(classifier, "float32", train)
         counted[train] = side.run(texts)
-    padded = 8 * max(map(len, texts.ids))
-    layer = 2 * padded * (4 * 32 * 32 + 2 * 32 * 64)
+    layer = 2 * (8 * max(map(len, texts.ids))) * (4 * 32 * 32 + 2 * 32 * 64)
     assert counted["head"] >= 3 * layer  # the forward pass of three layers
     assert counted["all"] - counted["last-2"] >= 2 * layer  # the backward pass of the lowest layer
     assert counted["all"] < 3 * counted["head"]

@@ -14,7 +14,7 @@ import torch
 
 from atento.base.errors import UsageError
 from atento_cli.commands.bench import bench, show
-from atento_lab.studies import REPORTS
+from atento_lab.studies import REPORTS, tasks
 from atento_lab.studies.answers import QUESTIONS, answers
 from atento_lab.studies.laboratory import Job, links, measure, relative_change, run
 from atento_lab.studies.networks import HYBRID, RELATIVE, SCHEMES, Size, reader, stretched, train, translator
@@ -22,21 +22,7 @@ from atento_lab.studies.position_costs import LiveMemory, measure_cost
 from atento_lab.studies.position_rows import Numbers, reached
 from atento_lab.studies.report import grid_svg, report_positions
 from atento_lab.studies.seeds import interval
-from atento_lab.studies.tasks import (
-    ADJECTIVES,
-    ECHO_DISTANCES,
-    FIRST,
-    LETTERS,
-    NOUNS,
-    SECOND,
-    START,
-    echo,
-    longest_sentence,
-    pairs,
-    reorder,
-    sentences,
-    world,
-)
+from failing import fails
 
 TINY = Size(d_model=16, n_heads=2, length=16, batch=4, texts=4, seeds=2, steps=0.001, cost_length=16, long=0)
 
@@ -47,37 +33,34 @@ def seeded(seed: int = 1) -> torch.Generator:
 
 def test_echo_asks_for_the_letter_that_stood_there_and_for_nothing_else() -> None:
     """Read one token at a time: every query symbol is answered, by the letter the distance points at."""
-    batch = echo(20, 48, seeded())
+    batch = tasks.echo(20, 48, seeded())
     following = torch.cat([batch.ids[:, 1:], batch.labels[:, -1:]], dim=1)
     asked = 0
     for ids, labels, after in zip(batch.ids.tolist(), batch.labels.tolist(), following.tolist()):
         for t, token in enumerate(ids):
-            if token < LETTERS:
+            if token < tasks.LETTERS:
                 assert labels[t] == -1
                 continue
             asked += 1
-            answer = ids[t - ECHO_DISTANCES[token - LETTERS]]
-            assert labels[t] == answer < LETTERS
+            answer = ids[t - tasks.ECHO_DISTANCES[token - tasks.LETTERS]]
+            assert labels[t] == answer < tasks.LETTERS
             assert after[t] == answer
     assert asked > 20 * 48 * 0.1
 
 
-def test_pairs_are_told_apart_by_order_alone() -> None:
+def test_pairs_are_told_apart_by_order_and_world_text_is_whole_sentences() -> None:
     """Three of four pairs are of the class; both classes hold the same letters as often."""
-    batch = pairs(40, 32, seeded())
+    batch = tasks.pairs(40, 32, seeded())
     assert batch.labels.sum() == 20
     for ids, label in zip(batch.ids.tolist(), batch.labels.tolist()):
         met = Counter(pairwise(ids))
-        forward, backward = met[FIRST, SECOND], met[SECOND, FIRST]
+        forward, backward = met[tasks.FIRST, tasks.SECOND], met[tasks.SECOND, tasks.FIRST]
         assert (forward, backward) == ((6, 2) if label else (2, 6))
-        assert ids.count(FIRST) == ids.count(SECOND) == 8
-
-
-def test_world_text_is_whole_sentences_and_held_out_ones_differ() -> None:
-    train_text, valid_text = world(4, 40, seeded()), world(4, 40, seeded(), True)
+        assert ids.count(tasks.FIRST) == ids.count(tasks.SECOND) == 8
+    train_text, valid_text = tasks.world(4, 40, seeded()), tasks.world(4, 40, seeded(), True)
     assert torch.equal(train_text.ids[:, 1:], train_text.labels[:, :-1])
     assert not torch.equal(train_text.ids, valid_text.ids)
-    single = sentences(64, longest_sentence(), seeded())
+    single = tasks.sentences(64, tasks.longest_sentence(), seeded())
     for ids, labels in zip(single.ids.tolist(), single.labels.tolist()):
         real = [label for label in labels if label != -1]
         assert real[-1] == 0 and 0 not in real[:-1]  # ends where the sentence does
@@ -87,19 +70,19 @@ def test_world_text_is_whole_sentences_and_held_out_ones_differ() -> None:
 
 def test_b14_reordered_phrases_are_turned_round_word_by_word() -> None:
     """A slow reading: cut the source after each noun, turn each part round, translate each word."""
-    batch = reorder(30, 15, seeded())
+    batch = tasks.reorder(30, 15, seeded())
     for row in range(30):
         source = batch.source[row].tolist()
         phrases: list[list[int]] = [[]]
         for place, word in enumerate(source):
             phrases[-1].append(place)
-            if word >= ADJECTIVES:
+            if word >= tasks.ADJECTIVES:
                 phrases.append([])
         assert phrases.pop() == [] and max(map(len, phrases)) <= 3
         sources = [place for phrase in phrases for place in reversed(phrase)]
         assert batch.sources[row].tolist() == sources
-        assert batch.labels[row].tolist() == [source[place] + ADJECTIVES + NOUNS for place in sources]
-        assert batch.target_input[row].tolist() == [START, *batch.labels[row, :-1].tolist()]
+        assert batch.labels[row].tolist() == [source[place] + tasks.ADJECTIVES + tasks.NOUNS for place in sources]
+        assert batch.target_input[row].tolist() == [tasks.START, *batch.labels[row, :-1].tolist()]
 
 
 @pytest.mark.parametrize("build", [lambda scheme: reader("pairs", scheme, TINY, 3), lambda s: translator(s, TINY, 3)])
@@ -115,14 +98,6 @@ def test_networks_of_a_seed_differ_in_their_scheme_alone(build: Any) -> None:
     assert not torch.equal(one, other)
 
 
-def test_building_leaves_the_global_generator_as_it_was() -> None:
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    reader("echo", "learned", TINY, 1)
-    translator("shaw", TINY, 1)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_a_language_model_sees_nothing_ahead_and_a_classifier_everything() -> None:
     ids = torch.arange(12).unsqueeze(0)
     changed = ids.clone()
@@ -134,32 +109,22 @@ def test_a_language_model_sees_nothing_ahead_and_a_classifier_everything() -> No
             assert not torch.equal(classifier.hidden(ids)[:, :-1], classifier.hidden(changed)[:, :-1])
 
 
-def test_a_stretched_table_is_a_copy_and_reads_longer_texts() -> None:
+def test_b3_b8_b13_stretched_tables_spans_that_move_rows_never_trained_and_shares() -> None:
     network = reader("echo", "learned", TINY, 1).eval()
-    long = stretched(network, 64)
-    assert long(torch.zeros(1, 64, dtype=torch.long)).shape[1] == 64
+    assert stretched(network, 64)(torch.zeros(1, 64, dtype=torch.long)).shape[1] == 64
     assert network.positions.schemes[0].max_len == 16
     shaw = reader("echo", "shaw", TINY, 1)
     assert stretched(shaw, 64) is shaw
-
-
-def test_b8_only_absolute_positions_see_that_a_span_has_moved() -> None:
     found = {scheme: run(Job("pairs", scheme, 1, TINY, "cpu"))["shift by position"] for scheme in SCHEMES}
     for scheme, change in found.items():
         assert change < 1e-5 if scheme in ("none", *RELATIVE) else change > 0.05, scheme
     before = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
     assert relative_change(before, before + torch.tensor([[0.0, 5.0], [1.0, 0.0]])) == pytest.approx((1 + 0.5) / 2)
-
-
-def test_b3_rows_that_no_sentence_reaches_are_not_trained() -> None:
-    """One step of four sentences: as many rows move as the longest has tokens to read."""
+    # one step of four sentences: as many rows move as the longest has tokens to read
     found = run(Job("table", "learned", 1, TINY, "cpu"))
-    longest = int((sentences(4, longest_sentence(), seeded()).labels >= 0).sum(dim=1).max())
-    assert [count > 0 for count in found["updates"]] == [place < longest for place in range(longest_sentence())]
+    longest = int((tasks.sentences(4, tasks.longest_sentence(), seeded()).labels >= 0).sum(dim=1).max())
+    assert [count > 0 for count in found["updates"]] == [place < longest for place in range(tasks.longest_sentence())]
     assert [change > 0 for change in found["change"]] == [count > 0 for count in found["updates"]]
-
-
-def test_b13_share_of_position_is_nothing_without_and_something_with() -> None:
     assert run(Job("echo", "none", 1, TINY, "cpu"))["position share"] == pytest.approx(0, abs=1e-6)
     for scheme in ("sinusoidal", "alibi", HYBRID[0]):
         assert 0.05 < run(Job("echo", scheme, 1, TINY, "cpu"))["position share"] < 1
@@ -174,33 +139,32 @@ def test_training_learns_what_needs_order_and_only_with_it() -> None:
         network, generator = reader("echo", scheme, size, 1), seeded()
 
         def loss(network: Any = network, generator: torch.Generator = generator) -> torch.Tensor:
-            batch = echo(32, 12, generator)
+            batch = tasks.echo(32, 12, generator)
             return torch.nn.functional.cross_entropy(network(batch.ids).mT, batch.labels, ignore_index=-1)
 
         assert len(list(train(network, loss, 120))) == 120
-        batch = echo(64, 12, seeded(9))
+        batch = tasks.echo(64, 12, seeded(9))
         asked = batch.labels >= 0
         right[scheme] = float((network(batch.ids).argmax(dim=-1) == batch.labels)[asked].float().mean())
     assert right["shaw"] > 0.95 and right["none"] < 0.6
 
 
-def test_the_same_job_gives_the_same_numbers() -> None:
+def test_the_same_job_gives_the_same_numbers_and_the_global_generator_stays() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    reader("echo", "learned", TINY, 1)
+    translator("shaw", TINY, 1)
+    assert torch.equal(torch.get_rng_state(), before)
     job = Job("reorder", HYBRID[1], 1, TINY, "cpu")
     assert run(job) == run(job)
 
 
-def test_links_pair_each_target_word_with_its_source() -> None:
-    assert links(torch.tensor([[1, 0], [1, 1]])) == {(0, 1, 0), (0, 0, 1), (1, 1, 0), (1, 1, 1)}
-
-
-def test_interval_is_students() -> None:
+def test_intervals_links_and_live_memory_by_hand() -> None:
     """Of 1, 2, 3: mean 2, deviation 1, t = 4.303 with two degrees of freedom."""
     assert interval([1.0, 2.0, 3.0]) == pytest.approx((2.0, 4.303 / math.sqrt(3)))
     assert interval([7.0]) == (7.0, None)
     assert interval([0.0, 1.0] * 6)[1] == pytest.approx(2.262 * math.sqrt(12 / 11 / 4) / math.sqrt(12))
-
-
-def test_live_memory_counts_what_lives_at_once_and_views_once() -> None:
+    assert links(torch.tensor([[1, 0], [1, 1]])) == {(0, 1, 0), (0, 0, 1), (1, 1, 0), (1, 1, 1)}
     outside = torch.zeros(1000)
     with LiveMemory() as memory:
         one = outside + 1  # 4,000 bytes
@@ -208,8 +172,7 @@ def test_live_memory_counts_what_lives_at_once_and_views_once() -> None:
         del one
         two.add_(1)
         outside.t()
-    assert memory.peak == 8000
-    assert memory.live == 4000
+    assert memory.peak == 8000 and memory.live == 4000
 
 
 def test_b10_tables_of_vectors_cost_products_and_memory_that_sums_do_not() -> None:
@@ -252,19 +215,16 @@ def answered(rows: list[dict[str, Any]], english: str, key: str = "answer_en") -
     return found
 
 
-@pytest.mark.parametrize(
-    ("shares", "said", "dito"),
-    [
+def test_the_answer_on_periodicity_follows_the_numbers() -> None:
+    for shares, said, dito in (
         ((1.0, 0.4, 0.2, 0.1), "gave no generalisation beyond", "não levou o aprendido além"),
         ((1.0, 1.0, 0.97, 0.1), "held up to 64 tokens", "valeu até 64 tokens"),
         ((0.5, 0.4, 0.2, 0.1), "there is no conclusion", "nada se conclui"),
-    ],
-)
-def test_the_answer_on_periodicity_follows_the_numbers(shares: tuple[float, ...], said: str, dito: str) -> None:
-    rows = [accuracies("echo", one, *shares, position_share=[0.5, 0.5]) for one in ("sinusoidal", "shaw")]
-    rows += [accuracies("echo", "none", 0.3, 0.3, 0.3, 0.3, position_share=[0.0, 0.0])]
-    assert said in answered(rows, "Sinusoids are periodic")
-    assert dito in answered(rows, "Sinusoids are periodic", "answer_pt")
+    ):
+        rows = [accuracies("echo", one, *shares, position_share=[0.5, 0.5]) for one in ("sinusoidal", "shaw")]
+        rows += [accuracies("echo", "none", 0.3, 0.3, 0.3, 0.3, position_share=[0.0, 0.0])]
+        assert said in answered(rows, "Sinusoids are periodic")
+        assert dito in answered(rows, "Sinusoids are periodic", "answer_pt")
 
 
 @pytest.mark.parametrize(
@@ -275,9 +235,7 @@ def test_the_answer_on_periodicity_follows_the_numbers(shares: tuple[float, ...]
         ([0.1, 0.5, 0.3], [0.3, 0.2, 0.3], "show no difference"),
     ],
 )
-def test_b14_the_answer_on_alignment_needs_the_seeds_to_agree(
-    absolute: list[float], relative: list[float], said: str
-) -> None:
+def test_b14_the_answer_on_alignment_needs_all_seeds(absolute: list[float], relative: list[float], said: str) -> None:
     rows = [
         task_row("reorder", scheme, alignment_error_16=errors, accuracy_16=[1.0, 1.0, 1.0])
         for scheme, errors in (("sinusoidal", absolute), ("rotary", relative))
@@ -285,7 +243,7 @@ def test_b14_the_answer_on_alignment_needs_the_seeds_to_agree(
     assert said in answered(rows, "Do relative schemes align")
 
 
-def test_b7_the_hybrid_is_compared_with_each_part() -> None:
+def test_b7_the_hybrid_is_compared_with_each_part_and_unmeasured_questions_stay_unanswered() -> None:
     rows = []
     for task in ("echo", "pairs"):
         for scheme, far in (("sinusoidal", 0.2), ("shaw", 1.0), (HYBRID[0], 0.9)):
@@ -293,6 +251,9 @@ def test_b7_the_hybrid_is_compared_with_each_part() -> None:
             rows[-1]["measures"]["shift by position"] = {"mean": 0.0, "seeds": [0.0, 0.0]}
     said = answered(rows, "Is a hybrid better?")
     assert said.count("better than sinusoidal (20 %)") == said.count("worse than shaw (100 %)") == 2
+    of_words = {"alignment_error_16": [0.1, 0.2], "accuracy_16": [1.0, 1.0]}
+    rows = [task_row("reorder", one, **of_words) for one in ("learned", "t5")]
+    assert len(list(answers(rows))) == 1 and list(answers([])) == []
 
 
 def test_networks_that_learned_nothing_answer_nothing() -> None:
@@ -308,14 +269,6 @@ def test_networks_that_learned_nothing_answer_nothing() -> None:
         no = f"No scheme learned {task} (60 %, 1 updates) at 16 tokens, so there is no conclusion"
         for question, row in zip(QUESTIONS, answers(rows), strict=True):
             assert (no in row["answer_en"]) == ("nada se conclui: `" in row["answer_pt"]) == (task in question.tasks)
-
-
-def test_questions_whose_tasks_were_not_measured_stay_unanswered() -> None:
-    rows = [
-        task_row("reorder", one, alignment_error_16=[0.1, 0.2], accuracy_16=[1.0, 1.0]) for one in ("learned", "t5")
-    ]
-    assert len(list(answers(rows))) == 1
-    assert list(answers([])) == []
 
 
 @pytest.mark.slow  # trains every network
@@ -356,7 +309,7 @@ def test_a_grid_colours_the_best_darkest_and_escapes_labels() -> None:
     assert fills(drawn) == fills(dark)[::-1] and sum(int(fills(drawn)[1][i : i + 2], 16) for i in (1, 3, 5)) < 200
 
 
-def test_the_command_prints_the_page_and_writes_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_page_and_folder_before_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [accuracies("echo", one, 1.0, 0.5, 0.2, 0.1, position_share=[0.5, 0.5]) for one in ("none", *RELATIVE)]
     show("positions", iter(rows), tmp_path, as_json=False)
     printed = capsys.readouterr()
@@ -370,18 +323,12 @@ def test_the_command_prints_the_page_and_writes_the_folder(tmp_path: Path, capsy
     show("training", iter([{"bench": "training", "ratio": 2.0}]), None, as_json=False)
     assert capsys.readouterr().out == "bench training\tratio 2.0\n"
 
-
-def test_rows_measured_before_an_error_are_written(tmp_path: Path) -> None:
     def measured() -> Iterator[dict[str, Any]]:
         yield {"bench": "race", "entrant": "gpt", "seconds": 1.0, "scores": {}}
         raise UsageError("the second entrant fails")
 
-    with pytest.raises(UsageError, match="second entrant"):
-        show("race", measured(), tmp_path, as_json=False)
+    fails(UsageError, "second entrant", show, "race", measured(), tmp_path, as_json=False)
     assert json.loads((tmp_path / "race.jsonl").read_text(encoding="utf-8"))["entrant"] == "gpt"
-
-
-def test_a_folder_that_cannot_be_made_is_found_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(UsageError, match=r"cannot be written: .* is a file, and a folder is needed"):
         bench("positions", names_only=False, run_all=False, seconds=30.0, out=tmp_path / "file" / "folder")

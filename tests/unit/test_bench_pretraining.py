@@ -20,7 +20,7 @@ def test_both_sides_read_about_the_tokens_of_an_update_and_count_what_they_compu
     assert their_work.computed > 1.2 * their_work.real  # padded to the longest of eight
 
 
-def test_the_operations_of_a_masked_update_are_those_of_its_matrices() -> None:
+def test_operations_are_those_of_the_matrices_halves_count_apart_and_rows_lose_none() -> None:
     config = SIZES["tiny"]["bert"]
     weights = weights_of(build_network(config), config)
     per_layer = 4 * config.d_model**2 + 2 * config.d_model * config.d_ff
@@ -32,17 +32,11 @@ def test_the_operations_of_a_masked_update_are_those_of_its_matrices() -> None:
     work = side.run(1)
     assert work.flops == pytest.approx(6 * (weights["encoder"] * work.real + weights["head"] * targets))
     assert part.batch.targets > 0
-
-
-def test_an_encoder_decoder_counts_each_half_by_its_own_tokens() -> None:
     config = SIZES["tiny"]["t5"]
     weights = weights_of(build_network(config), config)
     attention, feed_forward = 4 * config.d_model * 32, 2 * config.d_model * config.d_ff
     assert weights["encoder"] == config.n_layers * (attention + feed_forward)
     assert weights["decoder"] == config.decoder_layers * (2 * attention + feed_forward)
-
-
-def test_packed_rows_lose_no_token() -> None:
     texts = documents(500)
     batches = batches_of("gpt2", SIZES["tiny"]["gpt2"], "packed", 2000)
     lengths = batches.stores.first["ids"].lengths

@@ -37,11 +37,8 @@ def test_the_time_of_summing_over_processes_is_measured_after_the_warm_up() -> N
         return 1
 
     assert measured((update, summing), 0.0).summing_seconds == pytest.approx(0.25 * replica_side._FEWEST)
-    rows = replicas._rows(
-        "float32",
-        {"atento, 2 processes": [Rate(10, 2.0, 4.0, 0.5), Rate(10, 1.0, 2.0, 0.1)]},
-        {"atento, 2 processes": ("atento", 2)},
-    )
+    who, rates = "atento, 2 processes", [Rate(10, 2.0, 4.0, 0.5), Rate(10, 1.0, 2.0, 0.1)]
+    rows = replicas._rows("float32", {who: rates}, {who: ("atento", 2)})
     assert next(iter(rows))["summing_percent"] == 10.0  # of the best round
 
 

@@ -15,25 +15,14 @@ from atento.model import Model
 from atento.networks import build_network
 from atento.text import Tokenizer
 from atento.text.specials import sentinels
+from atento_lab.studies import race_probes as probes
 from atento_lab.studies.race import measure_race, read_race
 from atento_lab.studies.race_ngrams import DISCOUNT, NGrams
-from atento_lab.studies.race_probes import (
-    ANSWERS,
-    Question,
-    accuracy,
-    bidirectional_scores,
-    causal_scores,
-    denoising_scores,
-    masked_scores,
-    prefix_scores,
-    questions,
-    span_scores,
-    window_scores,
-)
 from atento_lab.studies.race_report import report_race
+from failing import fails
 
 WORDS = ["o", "a", "gato", "menina", "dorme", "corre", "na", "casa", "rua", "e", "canta", "fala", "hoje"]
-QUESTION = Question(("o", "gato", "dorme", "na", "casa", "hoje"), 3, ("na", "e", "rua"))
+QUESTION = probes.Question(("o", "gato", "dorme", "na", "casa", "hoje"), 3, ("na", "e", "rua"))
 
 
 def tokenizer() -> Tokenizer:
@@ -65,12 +54,12 @@ def written(ids: list[int], start: int, logits: Callable[[list[int]], torch.Tens
 
 def test_a_question_has_ten_different_answers_of_which_the_first_is_right() -> None:
     texts = ["o gato dorme na casa", "a menina corre na rua hoje", "o gato canta e fala", "a menina dorme", "xyz"]
-    asked = questions(tokenizer(), texts)
+    asked = probes.questions(tokenizer(), texts)
     assert len(asked) == 3  # the last two have no word after the first three
     for question in asked:
         assert question.position >= 3 and question.answers[0] == question.words[question.position]
-        assert len(set(question.answers)) == ANSWERS == len(question.answers)
-    assert questions(tokenizer(), texts) == asked
+        assert len(set(question.answers)) == probes.ANSWERS == len(question.answers)
+    assert probes.questions(tokenizer(), texts) == asked
 
 
 @pytest.mark.parametrize("both", [True, False])
@@ -78,29 +67,25 @@ def test_a_question_has_ten_different_answers_of_which_the_first_is_right() -> N
 def test_a_causal_model_scores_an_answer_by_the_words_after_it_too(architecture: str, both: bool) -> None:
     lm = model("language-modeling", NetworkConfig(architecture=architecture, **sizes()))
     words = tokenizer()
-    scores = causal_scores(lm, QUESTION, both)
-    for answer, score in zip(QUESTION.answers, scores.tolist()):
+    for answer, score in zip(QUESTION.answers, probes.causal_scores(lm, QUESTION, both).tolist()):
         text = [*QUESTION.words[:3], answer, *(QUESTION.words[4:] if both else ())]
         ids = [words.bos_id, *(words.token_id(word) for word in text), *([words.eos_id] if both else [])]
         expected = written(ids, 4, lambda before: lm.network(torch.tensor([before])).logits[0, -1])
         assert score == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_masked_model_scores_answers_at_the_mask_and_by_the_right_side_only_if_it_may() -> None:
+def test_masked_models_and_encoder_decoders_score_answers_where_they_stand() -> None:
     from atento.config.tables.head_kinds import HeadConfig
 
     heads = (HeadConfig("masked-language-model"),)
     bert = model("masked-language-modeling", presets.bert_tiny(pooler=False, heads=heads, **sizes()))
     probabilities = {one.token: one.probability for one in bert.fill("o gato dorme <mask> casa hoje", top=13)}
-    scores = masked_scores(bert, QUESTION, True).exp()
+    scores = probes.masked_scores(bert, QUESTION, True).exp()
     ratio = probabilities["na"] / probabilities["e"]
     assert float(scores[0] / scores[1]) == pytest.approx(ratio, rel=1e-4)
-    other_right = Question((*QUESTION.words[:4], "rua", "e"), 3, QUESTION.answers)
-    assert torch.equal(masked_scores(bert, QUESTION, False), masked_scores(bert, other_right, False))
-    assert not torch.equal(masked_scores(bert, QUESTION, True), masked_scores(bert, other_right, True))
-
-
-def test_an_encoder_decoder_scores_answers_after_the_sentinel() -> None:
+    other_right = probes.Question((*QUESTION.words[:4], "rua", "e"), 3, QUESTION.answers)
+    assert torch.equal(probes.masked_scores(bert, QUESTION, False), probes.masked_scores(bert, other_right, False))
+    assert not torch.equal(probes.masked_scores(bert, QUESTION, True), probes.masked_scores(bert, other_right, True))
     t5 = model("span-corruption", presets.t5_small(n_decoder_layers=1, attention={"d_head": 8}, **sizes()))
     words = tokenizer()
     source = words.encode_with_mask("o gato dorme <extra_id_0> casa hoje")
@@ -109,7 +94,9 @@ def test_an_encoder_decoder_scores_answers_after_the_sentinel() -> None:
     ids = torch.tensor([[*source, words.eos_id]])
     logits = t5.network(ids, torch.tensor([[words.pad_id, first]])).logits[0, -1]
     expected = torch.log_softmax(logits, dim=-1)[[words.token_id(word) for word in QUESTION.answers]]
-    assert torch.allclose(span_scores(t5, QUESTION, True), expected, atol=1e-5)
+    assert torch.allclose(probes.span_scores(t5, QUESTION, True), expected, atol=1e-5)
+    marian = model("translation", NetworkConfig(**sizes()))  # a family without a scorer
+    assert probes.accuracy(marian, "sequence-to-sequence", [QUESTION], both=True) is None
 
 
 @pytest.mark.parametrize("both", [True, False])
@@ -118,7 +105,7 @@ def test_a_denoising_model_scores_an_answer_as_its_output(both: bool) -> None:
     words = tokenizer()
     right = " casa hoje" if both else ""
     source = torch.tensor([[*words.encode_with_mask(f"o gato dorme <mask>{right}"), words.eos_id]])
-    for answer, score in zip(QUESTION.answers, denoising_scores(bart, QUESTION, both).tolist()):
+    for answer, score in zip(QUESTION.answers, probes.denoising_scores(bart, QUESTION, both).tolist()):
         ids = [words.pad_id, *words.encode(f"o gato dorme {answer}{right}"), *([words.eos_id] if both else [])]
         expected = written(ids, 4, lambda before: bart.network(source, torch.tensor([before])).logits[0, -1])
         assert score == pytest.approx(expected, abs=1e-4)
@@ -131,21 +118,18 @@ def test_word_models_read_the_neighbours_of_the_word() -> None:
     ids = [tokenizer().token_id(word) for word in ("gato", "dorme", "casa", "hoje")]
     mean = weights["input_weight"][ids].mean(dim=0)
     answers = [tokenizer().token_id(word) for word in QUESTION.answers]
-    assert torch.allclose(window_scores(cbow, QUESTION, True), weights["output_weight"][answers] @ mean, atol=1e-5)
+    found = probes.window_scores(cbow, QUESTION, True)
+    assert torch.allclose(found, weights["output_weight"][answers] @ mean, atol=1e-5)
     of_elmo = ELMoConfig(d_cell=8, characters=CharacterConfig(d_char=4, filters=((1, 8),), max_characters=12))
     elmo = model("bidirectional-language-modeling", NetworkConfig(architecture="elmo", elmo=of_elmo, **options))
-    changed = Question((*QUESTION.words[:4], "rua", "e"), 3, QUESTION.answers)
-    left = bidirectional_scores(elmo, QUESTION, False)
-    assert torch.allclose(left, bidirectional_scores(elmo, changed, False))
-    behind = bidirectional_scores(elmo, QUESTION, True) - left
-    assert not torch.allclose(behind, bidirectional_scores(elmo, changed, True) - left)
-    same_word = Question((*QUESTION.words[:3], "rua", *QUESTION.words[4:]), 3, QUESTION.answers)
-    assert torch.allclose(bidirectional_scores(elmo, same_word, True), left + behind)  # the word itself is not read
-
-
-def test_a_family_without_a_scorer_has_no_accuracy() -> None:
-    marian = model("translation", NetworkConfig(**sizes()))
-    assert accuracy(marian, "sequence-to-sequence", [QUESTION], both=True) is None
+    changed = probes.Question((*QUESTION.words[:4], "rua", "e"), 3, QUESTION.answers)
+    left = probes.bidirectional_scores(elmo, QUESTION, False)
+    assert torch.allclose(left, probes.bidirectional_scores(elmo, changed, False))
+    behind = probes.bidirectional_scores(elmo, QUESTION, True) - left
+    assert not torch.allclose(behind, probes.bidirectional_scores(elmo, changed, True) - left)
+    same_word = probes.Question((*QUESTION.words[:3], "rua", *QUESTION.words[4:]), 3, QUESTION.answers)
+    both = probes.bidirectional_scores(elmo, same_word, True)
+    assert torch.allclose(both, left + behind)  # the word itself is not read
 
 
 @pytest.mark.parametrize("both", [True, False])
@@ -157,28 +141,23 @@ def test_a_prefix_model_reads_the_words_on_the_left_in_both_directions(both: boo
     tail = [words.token_id(word) for word in QUESTION.words[4:]] if both else []
     allowed = torch.ones(len(prompt) + 3, len(prompt) + 3).tril().bool()
     allowed[:, : len(prompt)] = True
-    for answer, score in zip(QUESTION.answers, prefix_scores(lm, QUESTION, both).tolist()):
+    for answer, score in zip(QUESTION.answers, probes.prefix_scores(lm, QUESTION, both).tolist()):
         ids = [*prompt, words.token_id(answer), *tail, *([words.eos_id] if both else [])]
 
         def logits(before: list[int]) -> torch.Tensor:
             mask = allowed[None, None, : len(before), : len(before)]
             return lm.network(torch.tensor([before]), mask=mask).logits[0, -1]
 
-        expected = written(ids, len(prompt), logits)
-        assert score == pytest.approx(expected, abs=1e-4)
+        assert score == pytest.approx(written(ids, len(prompt), logits), abs=1e-4)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_n_grams_are_those_of_nltk(order: int) -> None:
-    """Interpolated Kneser-Ney of NLTK on the same counts; single words are interpolated with 1/V here.
-
-    Behind BOS alone, NLTK takes the second BOS for a word that was predicted, and its probabilities do not sum to 1.
-    """
+    """NLTK on the same counts, single words with 1/V; behind BOS alone its probabilities do not sum to 1."""
     from nltk.lm import KneserNeyInterpolated
     from nltk.util import everygrams
 
-    texts = [[3, 4, 5, 3, 4], [3, 5, 5], [4, 3, 4, 6], [5]]
-    padded = [[1] * (order - 1) + text + [2] for text in texts]
+    padded = [[1] * (order - 1) + text + [2] for text in [[3, 4, 5, 3, 4], [3, 5, 5], [4, 3, 4, 6], [5]]]
     counted = NGrams(padded, order, 8)
     theirs = KneserNeyInterpolated(order, discount=DISCOUNT)
     named = [list(map(str, text)) for text in padded]
@@ -195,7 +174,7 @@ def test_n_grams_are_those_of_nltk(order: int) -> None:
                                       for at in range(order - n, len(text) - n + 1)})  # fmt: skip
 
 
-def test_the_shipped_race_is_read_and_its_entrants_are_of_about_equal_size() -> None:
+def test_the_shipped_race_is_read_and_its_entrants_are_of_about_equal_size(tmp_path: Path) -> None:
     race = read_race()
     assert race.ngrams == {"trigrams": 3} and {"prefix-lm", "rnn-attention"} <= set(race.entrants)
     sizes_by_name = {}
@@ -207,6 +186,8 @@ def test_the_shipped_race_is_read_and_its_entrants_are_of_about_equal_size() -> 
     assert all(850_000 < size < 1_250_000 for size in sizes_by_name.values()), sizes_by_name
     assert {"rnn", "lstm", "cbow", "elmo", "gpt", "bert", "t5", "bart", "marian"} <= set(race.entrants)
     assert race.pairs is not None and race.classes == ["tense", "number", "question"]
+    fails(UsageError, "this race has no entrant 'x': it has trigrams, rnn, lstm", next, measure_race(1, only=["x"]))
+    fails(UsageError, "cannot be read", read_race, tmp_path / "none.yaml")
 
 
 @pytest.mark.parametrize(
@@ -224,15 +205,7 @@ def test_the_shipped_race_is_read_and_its_entrants_are_of_about_equal_size() -> 
 def test_what_is_no_race_is_refused(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "race.yaml"
     file.write_text(text)
-    with pytest.raises(RecipeError, match=words):
-        read_race(file)
-
-
-def test_an_unknown_entrant_and_a_missing_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="this race has no entrant 'x': it has trigrams, rnn, lstm"):
-        next(measure_race(1, only=["x"]))
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_race(tmp_path / "none.yaml")
+    fails(RecipeError, words, read_race, file)
 
 
 RACE = """

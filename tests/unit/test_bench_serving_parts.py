@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,10 +21,10 @@ from benchmarks.serving_load import Load, load, replies
 from benchmarks.serving_models import TRANSLATOR, texts_for, tiny, write_served
 from benchmarks.serving_peers import Computing
 from benchmarks.serving_sides import interpreter_with
+from failing import fails
 
-Reply = Callable[
-    [int], tuple[int, bytes, bool] | None
-]  # status, content, close of the number of a request; None: never
+# status, content, close of the number of a request; None: never
+Reply = Callable[[int], tuple[int, bytes, bool] | None]
 
 
 @contextmanager
@@ -108,11 +107,8 @@ def test_a_signal_ends_the_servers_too(number: int, tmp_path: Path) -> None:
 def test_a_connection_that_the_server_closes_is_opened_again() -> None:
     with http_server(lambda count: (200, str(count).encode(), count % 2 == 0)) as port:
         assert replies(port, [REQUEST] * 5) == [1, 2, 3, 4, 5]
-    with (
-        http_server(lambda count: (503, b"too busy", False)) as port,
-        pytest.raises(AtentoError, match="answered 503: too busy"),
-    ):
-        replies(port, [REQUEST])
+    with http_server(lambda count: (503, b"too busy", False)) as port:
+        fails(AtentoError, "answered 503: too busy", replies, port, [REQUEST])
 
 
 def test_requests_that_wait_are_one_batch() -> None:
@@ -132,15 +128,13 @@ def test_requests_that_wait_are_one_batch() -> None:
     waiting = [computing.submit(texts) for texts in (["b", "c"], ["d"], ["e"], ["bad"])]
     begin.set()
     assert [future.result(10) for future in (first, *waiting[:3])] == [["A"], ["B", "C"], ["D"], ["E"]]
-    with pytest.raises(ValueError, match="no such text"):
-        waiting[3].result(10)
+    fails(ValueError, "no such text", waiting[3].result, 10)
     assert batches == [["a"], ["b", "c", "d", "e"], ["bad"]]
     assert computing.submit(["f"]).result(10) == ["F"]
 
 
-@pytest.mark.parametrize(
-    "reply, expected",
-    [
+def test_answers_shares_and_names_of_each_server() -> None:
+    for reply, expected in (
         ([[0.5, 1.0]], [0.5, 1.0]),
         ({"object": "list", "data": [{"object": "embedding", "embedding": [0.5, 1.0], "index": 0}]}, [0.5, 1.0]),
         ([{"label": "LABEL_1", "score": 0.9}, {"label": "LABEL_0", "score": 0.1}], ["LABEL_1"]),
@@ -148,15 +142,15 @@ def test_requests_that_wait_are_one_batch() -> None:
         ([{"translation_text": "w1 w2"}], ["w1", "w2"]),
         (["w1 w2"], ["w1", "w2"]),
         ({"id": "x", "choices": [{"index": 0, "text": " w1 w2"}], "usage": {}}, ["w1", "w2"]),
-    ],
-)
-def test_the_answer_in_a_reply_of_each_server(reply: Any, expected: list[Any]) -> None:
-    assert answer_of(reply) == expected
-
-
-def test_shares_of_equal_words_and_of_directions() -> None:
+    ):
+        assert answer_of(reply) == expected
     assert share(["a", "b", "c"], ["a", "x", "c", "d"]) == 0.5
     assert share([1.0, 0.0], [3.0, 0.0]) == 1.0 and share([1.0, 0.0], [0.0, 2.0]) == 0.0
+    assert _name("transformer.wte.weight") == "token_embd.weight"
+    assert _name("transformer.h.11.attn.c_attn.bias") == "blk.11.attn_qkv.bias"
+    assert _name("transformer.h.0.mlp.c_proj.weight") == "blk.0.ffn_down.weight"
+    assert _name("transformer.ln_f.bias") == "output_norm.bias"
+    assert _name("transformer.h.0.attn.bias") is None and _name("lm_head.weight") is None
 
 
 def test_ratios_are_of_the_fastest_and_of_float32_with_the_goal_of_that_peer() -> None:
@@ -181,7 +175,7 @@ def test_ratios_are_of_the_fastest_and_of_float32_with_the_goal_of_that_peer() -
     ]
 
 
-def test_the_model_that_writes_gives_words_alone_and_as_many_as_it_may(tmp_path: Path) -> None:
+def test_the_model_that_writes_gives_words_alone_and_the_interpreter_has_all_packages(tmp_path: Path) -> None:
     network = tiny(TRANSLATOR)
     write_served(tmp_path / "model", network, "translate")
     model, texts = load_model(tmp_path / "model"), texts_for(network, 12)[:4]
@@ -191,18 +185,5 @@ def test_the_model_that_writes_gives_words_alone_and_as_many_as_it_may(tmp_path:
         outputs = model.translate(texts, max_new_tokens=9, **options)
         assert all(len(text.split()) == 9 and all(w[0] == "w" for w in text.split()) for text in outputs)
         assert len(set(outputs)) > 1, "the output depends on the source"
-
-
-def test_names_of_gguf_tensors() -> None:
-    assert _name("transformer.wte.weight") == "token_embd.weight"
-    assert _name("transformer.h.11.attn.c_attn.bias") == "blk.11.attn_qkv.bias"
-    assert _name("transformer.h.0.mlp.c_proj.weight") == "blk.0.ffn_down.weight"
-    assert _name("transformer.ln_f.bias") == "output_norm.bias"
-    assert _name("transformer.h.0.attn.bias") is None and _name("lm_head.weight") is None
-
-
-def test_the_interpreter_that_has_all_packages() -> None:
-    import sys
-
     assert interpreter_with(("json", "numpy"), [sys.executable]) == sys.executable
     assert interpreter_with(("json", "no_such_package"), [sys.executable]) is None

@@ -73,14 +73,11 @@ def test_the_processes_have_the_variables_and_threads_of_their_settings(monkeypa
     assert rows[-1]["goal"] == 1.15 and rows[-1]["beside"] == "nothing"
 
 
-def test_the_ratios_of_a_situation() -> None:
+def test_programs_run_beside_and_end_and_their_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {"default": 80.0, "long waits": 20.0, "no waits": 100.0, "one thread": 50.0, "transformers": 10.0}
     row = sharing._ratio("toy", "nothing", rates, 1.15)
     assert (row["best"], row["time_to_that_of_the_best_setting"]) == ("no waits", 1.25)
     assert (row["speed_to_long_waits"], row["speed_to_transformers"]) == (4.0, 8.0)
-
-
-def test_programs_run_beside_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing.time, "sleep", lambda seconds: None)
     started: list[Any] = []
     popen = subprocess.Popen

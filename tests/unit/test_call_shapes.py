@@ -1,9 +1,7 @@
 """The call shapes of the lower layer: arguments that users give by position keep their places (docs/python.md)."""
 
 import inspect
-from collections.abc import Callable
 from importlib import metadata
-from typing import Any
 
 import pytest
 
@@ -12,9 +10,8 @@ from atento.decoding import MBR, Beam, Sample, generate
 from atento_cli.commands.doctor import missing_packages
 
 
-@pytest.mark.parametrize(
-    ("function", "positional", "named"),
-    [
+def test_arguments_have_their_places() -> None:
+    for function, positional, named in (
         (Sample, "temperature top_k top_p min_p n", ""),
         (Beam, "width length_penalty n_best stopping", ""),
         (MBR, "utility candidates", ""),
@@ -22,12 +19,10 @@ from atento_cli.commands.doctor import missing_packages
         (attend, "q k v", "mask bias value_bias scale dropout kernel"),
         (attention_weights, "q k", "mask bias scale rows"),
         (observe, "network layers heads rows", ""),
-    ],
-)
-def test_arguments_have_their_places(function: Callable[..., Any], positional: str, named: str) -> None:
-    parameters = inspect.signature(function).parameters
-    assert list(parameters)[: len(positional.split())] == positional.split()
-    assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in named.split())
+    ):
+        parameters = inspect.signature(function).parameters
+        assert list(parameters)[: len(positional.split())] == positional.split()
+        assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in named.split())
 
 
 def test_doctor_knows_every_extra(monkeypatch: pytest.MonkeyPatch) -> None:

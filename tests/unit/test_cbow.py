@@ -4,7 +4,7 @@ import math
 import random
 from collections import Counter
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from atento.data.batches.windows import WindowBatch, Windows
 from atento.data.objectives.window import WindowBatches
 from atento.networks.words.cbow import CBOW, train_vectors
 from atento.text.word_vectors import Vectors
+from failing import fails
 
 PLAIN = CBOWConfig(window=2, negatives=0, subsample=0.0)
 CONFIG = NetworkConfig(architecture="cbow", vocab_size=6, d_model=4, n_heads=1, dropout=0.0, cbow=PLAIN)
@@ -65,8 +66,7 @@ def test_c15_windows_are_those_of_a_plain_loop(sentences: list[list[int]], windo
             if any(other >= 0 for other in context):
                 expected.append((word, context))
     if not expected:
-        with pytest.raises(DataError, match="no sentence has two words"):
-            Windows(sentences, 6, replace(PLAIN, window=window), seed=1)
+        fails(DataError, "no sentence has two words", Windows, sentences, 6, replace(PLAIN, window=window), seed=1)
         return
     windows = Windows(sentences, 6, replace(PLAIN, window=window), seed=1, batch_size=3)
     assert pairs(list(windows.epoch(0))) == sorted(expected)
@@ -130,16 +130,13 @@ def test_c15_negatives_follow_the_counts_to_the_power(mode: Mode, exponent: floa
     assert chi < 3 + 5 * math.sqrt(6)
 
 
-def test_c15_words_are_numbered_by_count_and_rare_ones_taken_out() -> None:
+def test_c15_words_are_numbered_by_count_and_a_set_predicts_by_its_mean() -> None:
     windows = Windows.from_words([["b", "a", "c"], ["c", "x", "b"], ["c"]], PLAIN, seed=1)
     assert windows.words == ("c", "b", "a", "x") and windows.counts.tolist() == [3, 2, 1, 1]
     fewer = Windows.from_words([["b", "a", "c"], ["c", "x", "b"], ["c"]], PLAIN, seed=1, min_count=2)
     assert fewer.words == ("c", "b")
     left, right = (-1, -1, 1, -1), (-1, 1, -1, -1)  # "b c" and "c b" are what is left
     assert pairs(list(fewer.epoch(0))) == [(0, left), (0, right), (1, (-1, -1, 0, -1)), (1, (-1, 0, -1, -1))]
-
-
-def test_c15_a_set_of_words_predicts_by_its_mean() -> None:
     network = made(CONFIG)
     ids, real = torch.tensor([[2, 3, 3], [1, 5, 0]]), torch.tensor([[True, True, True], [True, False, False]])
     output = network(ids, token_mask=real)
@@ -155,7 +152,6 @@ def test_c15_a_set_of_words_predicts_by_its_mean() -> None:
 def slow_loss(network: CBOW, negatives: Tensor | None) -> tuple[float, int]:
     """The published objectives, word by word."""
     v, u = network.input_weight.detach().numpy(), network.output_weight.detach().numpy()
-    total, count = 0.0, 0
 
     def one(hidden: np.ndarray, target: int, drawn: list[int]) -> float:
         if negatives is None:
@@ -167,24 +163,22 @@ def slow_loss(network: CBOW, negatives: Tensor | None) -> tuple[float, int]:
                 nats -= math.log(1 / (1 + math.exp(float(u[word] @ hidden))))
         return nats
 
+    terms = []
     for row, centre in enumerate(CENTRE.tolist()):
         around = [(column, word) for column, word in enumerate(CONTEXT[row].tolist()) if word >= 0]
         if network.skip_gram:
             for column, word in around:
-                total += one(v[centre], word, [] if negatives is None else negatives[row, column].tolist())
-                count += 1
+                terms.append(one(v[centre], word, [] if negatives is None else negatives[row, column].tolist()))
         else:
             hidden = sum(v[word] for _, word in around) / len(around)
-            total += one(hidden, centre, [] if negatives is None else negatives[row].tolist())
-            count += 1
-    return total, count
+            terms.append(one(hidden, centre, [] if negatives is None else negatives[row].tolist()))
+    return sum(terms), len(terms)
 
 
 @pytest.mark.parametrize("mode", ["cbow", "skip-gram"])
 @pytest.mark.parametrize("n_negatives", [0, 3])
 def test_e9_the_losses_are_those_of_plain_loops(mode: Mode, n_negatives: int) -> None:
-    config = replace(CONFIG, cbow=replace(PLAIN, mode=mode, negatives=n_negatives))
-    network = made(config)
+    network = made(replace(CONFIG, cbow=replace(PLAIN, mode=mode, negatives=n_negatives)))
     shape = (3, 4, n_negatives) if mode == "skip-gram" else (3, n_negatives)
     drawn = torch.randint(0, 6, shape, generator=torch.Generator().manual_seed(1)) if n_negatives else None
     if drawn is not None:
@@ -248,7 +242,7 @@ def test_c15_e9_a_planted_synonym_ranks_first_and_the_loss_falls(mode: Mode, neg
     assert trained.losses[-1] < trained.losses[0] < start and trained.losses[-1] < 0.8 * start
 
 
-def test_c15_training_is_a_function_of_its_seed() -> None:
+def test_c15_training_is_a_function_of_its_seed_and_dropout_is_counted() -> None:
     cbow = CBOWConfig(window=2, negatives=2, subsample=1e-2)
     windows = Windows.from_words(corpus(3, 100), cbow, seed=1)
     config = replace(CONFIG, vocab_size=len(windows.words), cbow=cbow, dropout=0.1)
@@ -257,9 +251,6 @@ def test_c15_training_is_a_function_of_its_seed() -> None:
     again = train_vectors(windows, config, 1, epochs=2)
     assert torch.equal(first.vectors, again.vectors) and first.losses == again.losses and len(first.losses) == 2
     assert not torch.equal(first.vectors, train_vectors(windows, config, 2, epochs=2).vectors)
-
-
-def test_c15_dropout_is_counted_and_construction_needs_no_memory() -> None:
     network = made(replace(CONFIG, dropout=0.5))
     losses = [float(network.loss(CENTRE, CONTEXT, random=Randomness(seed))[0]) for seed in (1, 1, 2)]
     assert losses[0] == losses[1] != losses[2]
@@ -269,51 +260,35 @@ def test_c15_dropout_is_counted_and_construction_needs_no_memory() -> None:
         assert all(parameter.is_meta for parameter in CBOW(replace(CONFIG, vocab_size=10**9)).parameters())
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_wrong_inputs_and_configs_are_named() -> None:
+    fails(RecipeError, r"`vocab_size` must be at least 1: got 0", CBOW, replace(CONFIG, vocab_size=0))
+    fails(ValueError, r"`negatives` .*None: got \(3, 2\)", CBOW(CONFIG).loss, CENTRE, CONTEXT, torch.zeros(3, 2).long())
+    skip_gram = CBOW(replace(CONFIG, cbow=replace(PLAIN, mode="skip-gram", negatives=2)))
+    fails(ValueError, r"`negatives` must have the shape \(3, 4, 2\): got None", skip_gram.loss, CENTRE, CONTEXT)
+    fails(ValueError, "`epochs` .* 1: got 0", train_vectors, Windows([[0, 1]], 6, PLAIN, seed=1), CONFIG, 1, epochs=0)
+    fails(DataError, r"sentence 1: ids must lie in \[0, 6\): got 6", Windows, [[0, 1], [2, 6]], 6, PLAIN, seed=1)
+    with pytest.raises(DataError, match=r"no word appears 3 times: the text has 2 different words"):
+        Windows.from_words([["a", "b", "a"]], PLAIN, seed=1, min_count=3)
+    for changes, message in (
         ({"window": 0}, r"`window` must be at least 1: got 0"),
         ({"mode": "glove"}, r"`cbow.mode` cannot be 'glove'. Known: cbow, skip-gram"),
         ({"negatives": -1}, r"`negatives` must not be negative: got -1"),
         ({"subsample": 1.5}, r"`subsample` must lie in \[0, 1\]: got 1.5"),
         ({"subsample": float("nan")}, r"`subsample` must lie in \[0, 1\]: got nan"),
         ({"exponent": -0.1}, r"`exponent` must lie in \[0, 1\]: got -0.1"),
-    ],
-)
-def test_configs_that_cannot_be_are_named(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        replace(CBOWConfig(), **changes)
-
-
-def test_wrong_inputs_are_named() -> None:
-    with pytest.raises(RecipeError, match=r"`vocab_size` must be at least 1: got 0"):
-        CBOW(replace(CONFIG, vocab_size=0))
-    with pytest.raises(ValueError, match=r"`negatives` must have the shape None: got \(3, 2\)"):
-        CBOW(CONFIG).loss(CENTRE, CONTEXT, torch.zeros(3, 2, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"`negatives` must have the shape \(3, 4, 2\): got None"):
-        CBOW(replace(CONFIG, cbow=replace(PLAIN, mode="skip-gram", negatives=2))).loss(CENTRE, CONTEXT)
-    with pytest.raises(ValueError, match=r"`epochs` must be at least 1: got 0"):
-        train_vectors(Windows([[0, 1]], 6, PLAIN, seed=1), CONFIG, 1, epochs=0)
-    with pytest.raises(DataError, match=r"sentence 1: ids must lie in \[0, 6\): got 6"):
-        Windows([[0, 1], [2, 6]], 6, PLAIN, seed=1)
-    with pytest.raises(DataError, match=r"no word appears 3 times: the text has 2 different words"):
-        Windows.from_words([["a", "b", "a"]], PLAIN, seed=1, min_count=3)
+    ):
+        fails(RecipeError, message, replace, CBOWConfig(), **changes)
 
 
 def test_r1_no_epoch_and_no_update_is_empty_however_little_text_subsampling_leaves() -> None:
-    config = CBOWConfig(window=2, negatives=0, subsample=1e-3)
-    windows = Windows([[0, 1, 2], [3, 4, 5]], 6, config, seed=1)
+    windows = Windows([[0, 1, 2], [3, 4, 5]], 6, replace(PLAIN, subsample=1e-3), seed=1)
     assert windows.expected() == pytest.approx(6 * math.sqrt(1e-3 * 6))
     for epoch in range(50):
-        kept = windows.subsampled(epoch)
-        found = pairs(list(windows.epoch(epoch)))
-        assert found
-        if kept[:3].sum() < 2 and kept[3:].sum() < 2:  # no window would be left: every word is kept
-            assert len(found) == 6
+        kept, found = windows.subsampled(epoch), pairs(list(windows.epoch(epoch)))
+        none_left = kept[:3].sum() < 2 and kept[3:].sum() < 2  # then every word is kept
+        assert len(found) == 6 if none_left else found
     batches = WindowBatches(windows, budget=1)
     assert batches.updates_per_epoch == 6 and len(batches) == 2
-    for update in range(60):
-        for micro_batches in (1, 3):
-            assert sum(part.batch.targets for part in batches.parts(update, micro_batches)) >= 1
-    plain = Windows([[0, 1, 2], [3, 4, 5]], 6, PLAIN, seed=1)
-    assert plain.expected() == 6.0
+    for parts in (batches.parts(update, micro_batches) for update in range(60) for micro_batches in (1, 3)):
+        assert sum(part.batch.targets for part in parts) >= 1
+    assert Windows([[0, 1, 2], [3, 4, 5]], 6, PLAIN, seed=1).expected() == 6.0

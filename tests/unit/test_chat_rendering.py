@@ -14,6 +14,7 @@ from atento_serve.chat.folder import ChatTemplate, template_of
 from atento_serve.chat.rendering import Renderer, TemplateFailed
 from atento_serve.chat.stand_ins import StandIns
 from atento_serve.chat.template_process import RenderingProcess, TemplateError
+from failing import fails
 
 SPECIALS = ["<s>", "</s>", "<|end|>"]
 JSON = '{"a":1,"b":"<\\u00e9>"}'
@@ -24,9 +25,8 @@ def parts(source: str, messages: list[dict[str, Any]] | None = None, **variables
     return Renderer(source, SPECIALS, {"bos_token": "<s>"}).parts(SAID if messages is None else messages, variables)
 
 
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
+def test_the_template_sees_the_real_text_and_its_special_strings_stay_text() -> None:
+    for expression, expected in (
         ("m.content | trim", "</s>Um gato."),
         ("m.content.strip()", "</s>Um gato."),
         ("m.content.split('</s>')[1]", "Um gato.\n\n"),
@@ -56,11 +56,9 @@ def parts(source: str, messages: list[dict[str, Any]] | None = None, **variables
         ("{'b': '<é>', 'a': 1} | tojson(ensure_ascii=true, sort_keys=true, separators=(',', ':'))", JSON),
         ("missing", ""),
         ("tools is none and documents is none and add_generation_prompt", "True"),
-    ],
-)
-def test_the_template_sees_the_real_text_and_its_special_strings_stay_text(expression: str, expected: str) -> None:
-    found = parts("{{ bos_token }}{% for m in messages %}{{ " + expression + " }}{% endfor %}{{ '<|end|>' }}")
-    assert found == ["", "<s>", expected, "<|end|>", ""]
+    ):
+        found = parts("{{ bos_token }}{% for m in messages %}{{ " + expression + " }}{% endfor %}{{ '<|end|>' }}")
+        assert found == ["", "<s>", expected, "<|end|>", ""]
 
 
 def test_loop_controls_and_generation_blocks() -> None:
@@ -102,8 +100,7 @@ def test_where_a_template_looks_at_special_tokens_that_a_request_spells_none_is_
     assert parts(lowered + "</s>", [{"role": "user", "content": "</S>x"}])[-2] == "</s>"
     looked = "{% for m in messages %}{{ bos_token if m.content | upper == '</S>' }}{{ m.content }}{% endfor %}"
     assert parts(looked, [{"role": "user", "content": "x"}]) == ["x"]
-    with pytest.raises(TemplateFailed, match="looks at special tokens that a message spells"):
-        parts(looked, [{"role": "user", "content": "</s>"}])
+    fails(TemplateFailed, "looks at special tokens that a", parts, looked, [{"role": "user", "content": "</s>"}])
 
 
 def test_a_string_method_of_a_guarded_string_answers_as_that_of_the_real_one() -> None:
@@ -122,9 +119,6 @@ def test_a_string_method_of_a_guarded_string_answers_as_that_of_the_real_one() -
             assert found == (list(expected) if isinstance(expected, tuple) else expected), (name, text, other)
         assert hash(guarded) == hash(text) and stand_ins.shown(other + guarded) == other + text
         assert stand_ins.shown(guarded.replace(other, "z")) == text.replace(other, "z")
-
-
-# Failures and limits -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -151,10 +145,7 @@ HEAVY = {
     "a long list": ("{{ [1] * 10**9 }}", "more than 512 MiB"),
     "a wide field": ("{{ '%999999999d' % 1 }}", "more than 512 MiB"),
     "a wide format": ("{{ '{:>999999999}'.format(1) }}", "more than 512 MiB"),
-    "doubling": (
-        "{% set n = namespace(x='ab') %}{% for a in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
-        "more than 512 MiB",
-    ),
+    "doubling": ("{% set n = namespace(x='a') %}{% for a in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}", "512"),
     "recursion": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
     "deep nesting": ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "ecursion"),
     "division": ("ok\n\n{{ 1/0 }}", "line 3: ZeroDivisionError: division by zero"),
@@ -215,9 +206,6 @@ def test_the_work_of_long_conversations_grows_with_their_length() -> None:
         assert seconds(1_000_000, text) <= 30 * max(seconds(100_000, text), 0.005), text
 
 
-# Folders -------------------------------------------------------------------------------------------------------------
-
-
 def test_the_template_of_a_folder(tmp_path: Any) -> None:
     def written(**files: str) -> Any:
         for old in tmp_path.rglob("*.*"):
@@ -234,13 +222,10 @@ def test_the_template_of_a_folder(tmp_path: Any) -> None:
     config = '{"bos_token": {"content": "<x>"}, "cls_token": "<s>"}'
     names = written(chat_template__jinja="f", tokenizer_config__json=config).names
     assert names["bos_token"] == "<x>" and names["cls_token"] == "<s>" and names["eos_token"] == "</s>"
-    with pytest.raises(TokenizerError, match=r"`chat_template` of .* must be a text, or a list"):
-        written(tokenizer_config__json='{"chat_template": 3}')
-    with pytest.raises(TokenizerError, match="must have at most 1,048,576 characters"):
-        written(chat_template__jinja="x" * 1_048_577)
+    fails(TokenizerError, "`chat_template` .* must be a text", written, tokenizer_config__json='{"chat_template": 3}')
+    fails(TokenizerError, "must have at most 1,048,576 characters", written, chat_template__jinja="x" * 1_048_577)
     (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
-    with pytest.raises(TokenizerError, match="must be UTF-8: byte 0 is not"):
-        template_of(tmp_path, SpecialTokens())
+    fails(TokenizerError, "must be UTF-8: byte 0 is not", template_of, tmp_path, SpecialTokens())
 
 
 def test_dates_are_those_of_one_moment() -> None:

@@ -12,35 +12,31 @@ from atento.base.errors import CheckpointError
 from atento.storage.catalogue import is_in_use, list_checkpoints, select_checkpoint
 from atento.storage.checkpoint import best, clean, newest, retain
 from checkpoints import failing, names, save
+from failing import fails
 
 
 def steps(folder: Path) -> list[int]:
     return [item.step for item in list_checkpoints(folder)]
 
 
-def test_newest_is_by_step_also_beyond_eight_digits(tmp_path: Path) -> None:
+def test_newest_is_by_the_step_of_the_manifest_and_of_nothing_none(tmp_path: Path) -> None:
     for step in (123_456_789, 5, 99_999_999, 1_000_000_000):
         save(tmp_path, step)
     assert newest(tmp_path) == tmp_path / "step-1000000000"
     assert steps(tmp_path) == [1_000_000_000, 123_456_789, 99_999_999, 5]
+    save(tmp_path / "named", 7).rename(tmp_path / "named" / "step-00000099")
+    save(tmp_path / "named", 8)
+    assert newest(tmp_path / "named") == tmp_path / "named" / "step-00000008" and steps(tmp_path / "named") == [8, 7]
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+    assert newest(nothing) is None and best(nothing) is None and newest(nothing / "absent") is None
+    save(nothing / "unscored", 1)
+    assert best(nothing / "unscored") is None
+    (nothing / "step-00000001").mkdir()
+    assert newest(nothing, rename_damaged=False) is None
 
 
-def test_the_manifest_says_the_step_not_the_name(tmp_path: Path) -> None:
-    save(tmp_path, 7).rename(tmp_path / "step-00000099")
-    save(tmp_path, 8)
-    assert newest(tmp_path) == tmp_path / "step-00000008"
-    assert steps(tmp_path) == [8, 7]
-
-
-def test_newest_of_nothing_is_none(tmp_path: Path) -> None:
-    assert newest(tmp_path) is None and best(tmp_path) is None and newest(tmp_path / "absent") is None
-    save(tmp_path / "unscored", 1)
-    assert best(tmp_path / "unscored") is None
-    (tmp_path / "step-00000001").mkdir()
-    assert newest(tmp_path, rename_damaged=False) is None
-
-
-def test_of_equal_scores_the_next_ones_decide(tmp_path: Path) -> None:
+def test_best_is_the_highest_score_then_the_next_ones_then_the_earliest(tmp_path: Path) -> None:
     """Then the earliest; retention keeps that one, and an average that is better in a later score wins."""
     for step, ties in enumerate([(13.0, -2.0), (99.0, -0.2), (99.0, -0.1), (99.0, -0.1), (50.0, 0.0)], start=1):
         save(tmp_path / "checkpoints", step, score=0.0, ties=ties)
@@ -50,9 +46,15 @@ def test_of_equal_scores_the_next_ones_decide(tmp_path: Path) -> None:
     assert select_checkpoint(tmp_path) == (tmp_path / "checkpoints" / "step-00000003", "best")
     save(tmp_path / "averaged", 5, score=0.0, ties=(99.0, -0.09))
     assert select_checkpoint(tmp_path) == (tmp_path / "averaged" / "step-00000005", "averaged")
+    for step, score in ((1, None), (2, -1.5), (3, 27), (4, 27.0), (5, 2.0), (6, None)):
+        save(tmp_path, step, score=score)
+    assert best(tmp_path) == tmp_path / "step-00000003"
+    (tmp_path / "step-00000003" / "model.safetensors").write_bytes(b"")
+    assert best(tmp_path) == tmp_path / "step-00000004"
+    assert "step-00000003.bad" in names(tmp_path)
 
 
-def test_newest_and_best_of_one_run(tmp_path: Path) -> None:
+def test_newest_and_best_of_one_run_and_no_altered_score(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     save(tmp_path, 1, score=3.0, run_id="a")
     save(tmp_path, 2, score=9.0, run_id="b")
     save(tmp_path, 3, score=2.0, run_id="a")
@@ -62,28 +64,17 @@ def test_newest_and_best_of_one_run(tmp_path: Path) -> None:
     assert best(tmp_path) == tmp_path / "step-00000002"
     assert best(tmp_path, run_id="a") == tmp_path / "step-00000001"
     assert newest(tmp_path, run_id="c") is None
-
-
-def test_best_is_the_highest_score_and_the_earliest_of_equals(tmp_path: Path) -> None:
-    for step, score in ((1, None), (2, -1.5), (3, 27), (4, 27.0), (5, 2.0), (6, None)):
-        save(tmp_path, step, score=score)
-    assert best(tmp_path) == tmp_path / "step-00000003"
-    (tmp_path / "step-00000003" / "model.safetensors").write_bytes(b"")
-    assert best(tmp_path) == tmp_path / "step-00000004"
-    assert "step-00000003.bad" in names(tmp_path)
-
-
-def test_best_does_not_believe_an_altered_score(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    save(tmp_path, 1, score=2.0)
-    state = save(tmp_path, 2, score=1.0) / "state.json"
+    altered = tmp_path / "altered"
+    save(altered, 1, score=2.0)
+    state = save(altered, 2, score=1.0) / "state.json"
     state.write_bytes(state.read_bytes().replace(b"1.0", b"9.0"))
     with caplog.at_level(logging.WARNING):
-        assert best(tmp_path) == tmp_path / "step-00000001"
+        assert best(altered) == altered / "step-00000001"
     assert "state.json was altered" in caplog.text
-    assert "step-00000002.bad" in names(tmp_path)
+    assert "step-00000002.bad" in names(altered)
 
 
-def test_clean_takes_ours_and_nothing_else(tmp_path: Path) -> None:
+def test_clean_takes_ours_alone_and_finishes_a_replacement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1)
     ours = [f".tmp-12-{'0' * 32}", f".trash-step-00000001-{'f' * 32}", f".trash-step-00000001.old-{'f' * 32}"]
     others = [".tmp", ".tmp-12", f".tmp-12-{'0' * 31}", f"tmp-12-{'0' * 32}"]
@@ -94,25 +85,20 @@ def test_clean_takes_ours_and_nothing_else(tmp_path: Path) -> None:
     assert clean(tmp_path) == ours
     assert names(tmp_path) == sorted([*others, f".tmp-13-{'0' * 32}", "step-00000001"])
     assert clean(tmp_path / "absent") == []
-
-
-def test_clean_finishes_a_replacement_cut_short(tmp_path: Path) -> None:
-    path = save(tmp_path, 1)
-    old = path.rename(tmp_path / "step-00000001.old")  # between the two renames
-    assert newest(tmp_path) == old
-    assert clean(tmp_path) == [] and newest(tmp_path) == path
+    run = tmp_path / "run"
+    path = save(run, 1)
+    old = path.rename(run / "step-00000001.old")  # between the two renames
+    assert newest(run) == old
+    assert clean(run) == [] and newest(run) == path
     shutil.copytree(path, old)  # after them
-    assert clean(tmp_path) == [old.name] and names(tmp_path) == [path.name]
+    assert clean(run) == [old.name] and names(run) == [path.name]
     shutil.copytree(path, old)
     (path / "config.json").unlink()  # the new one is no good: the old one is kept
-    assert clean(tmp_path) == [] and newest(tmp_path) == old
-
-
-def test_a_folder_that_may_only_be_read_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save(tmp_path, 1)
-    (save(tmp_path, 2) / "config.json").unlink()
+    assert clean(run) == [] and newest(run) == old
+    save(run, 1)
+    (save(run, 2) / "config.json").unlink()
     failing("rename", errno.EROFS, lambda call: True, monkeypatch)
-    assert newest(tmp_path) == tmp_path / "step-00000001"
+    assert newest(run) == run / "step-00000001"
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.EACCES])
@@ -151,15 +137,11 @@ def test_what_the_disk_cannot_read_is_not_renamed(tmp_path: Path, monkeypatch: p
     assert names(tmp_path) == ["step-00000001", "step-00000002"]
 
 
-def test_an_unreadable_folder_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_folder_is_an_error_in_use_means_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1)
     failing("listdir", errno.EACCES, lambda call: True, monkeypatch)
     failing("scandir", errno.EACCES, lambda call: True, monkeypatch)
-    with pytest.raises(CheckpointError, match=r"cannot be read .*Permission denied"):
-        newest(tmp_path)
-
-
-def test_in_use_means_locked(tmp_path: Path) -> None:
+    fails(CheckpointError, r"cannot be read .*Permission denied", newest, tmp_path)
     import fcntl
 
     path = save(tmp_path, 1)

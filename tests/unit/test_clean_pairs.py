@@ -22,6 +22,7 @@ from atento_cli.corpus.clean_pairs import FILTERS, Filters, broken_rules, usual_
 from atento_cli.corpus.pair_evidence import FEWEST, Floats, WordTranslations, whole_and_right, words_of
 from atento_cli.main import application
 from atento_world import write
+from failing import fails
 
 EN_PT = ("en", "pt")
 
@@ -91,7 +92,7 @@ def test_a_pair_breaks_these_rules(source: str, target: str, rules: list[str]) -
     assert broken_rules((source, target), None, 250) == rules
 
 
-def test_languages_are_those_of_most_texts_and_others_are_found() -> None:
+def test_languages_are_those_of_most_texts_and_words_those_of_any_script() -> None:
     pairs = [*world(60), ("El perro duerme en la casa vieja.", "O cachorro dorme na casa velha.")]
     assert usual_languages(pairs) == EN_PT
     spanish = ("The old dog sleeps in the house today.", "El perro viejo duerme hoy en la casa de mi hermana.")
@@ -99,9 +100,6 @@ def test_languages_are_those_of_most_texts_and_others_are_found() -> None:
     assert broken_rules(("The dog sleeps here.", "今日は天気がいいですね。"), EN_PT, 250) == ["language"]
     assert broken_rules(("Python 3.12", "Python 3.12"), EN_PT, 250) == []
     assert language_shares(" ") == {} and usual_languages([("", "")]) == ("", "")
-
-
-def test_words_are_those_of_any_script_with_their_accents() -> None:
     assert words_of("The Ações, don't: 1,5") == ["the", "ações", ",", "don", "'", "t", ":", "1", ",", "5"]
     assert words_of("今日はいい 天気") == list("今日はいい天気")
     assert words_of("ação") == words_of("ac\u0327a\u0303o") != words_of("acao")
@@ -109,17 +107,14 @@ def test_words_are_those_of_any_script_with_their_accents() -> None:
     assert len(words_of("a " * 5000)) == 128 and words_of(" ") == []
 
 
-def test_words_that_translate_each_other_speak_for_a_pair() -> None:
+def test_words_that_translate_each_other_speak_for_a_pair_and_the_pair_itself_does_not() -> None:
     pairs = world()
     right = WordTranslations(pairs).evidence(pairs)
     wrong = WordTranslations(pairs).evidence([(pair[0], other[1]) for pair, other in pairwise(pairs)], learned=False)
     assert right.shape == (900, 15) and np.isfinite(right).all()
     assert np.median(right[:, 0]) > 1 > 0 > np.median(wrong[:, 0])  # log ratios of targets; of sources below
     assert np.median(right[:, 5]) > 1 > 0 > np.median(wrong[:, 5])
-
-
-def test_counts_of_the_pair_itself_do_not_speak_for_it() -> None:
-    """Two words that stand in one pair alone explain each other in it perfectly, and say nothing."""
+    # two words that stand in one pair alone explain each other in it perfectly, and say nothing
     pairs = world(600)
     rare = [("zyx qwv the house", "kjh bnm a casa"), ("zyx qwv the garden", "outra coisa aqui")]
     words = WordTranslations([*pairs, *rare])
@@ -141,7 +136,7 @@ def test_planted_pairs_are_found_and_good_ones_kept() -> None:
     assert alone["truncated"] and not alone["misaligned"]
 
 
-def test_scores_of_models_are_evidence() -> None:
+def test_scores_of_models_similar_pairs_and_unusual_lengths_are_evidence() -> None:
     """Words of no pair have anything to do with one another here: the score alone tells pairs from others."""
     draw = random.Random(3)
     pairs = [(" ".join(draw.choices("abcdefgh", k=6)), " ".join(draw.choices("stuvwxyz", k=6))) for _ in range(FEWEST)]
@@ -153,18 +148,12 @@ def test_scores_of_models_are_evidence() -> None:
     p, without = whole_and_right(pairs, scores)(pairs), whole_and_right(pairs)(pairs)
     assert p.shape == (FEWEST, 2) and sum(p[:20, 0] < 0.5) >= 16 and np.mean(p[20:, 0] > 0.5) > 0.95
     assert abs(np.median(without[:20, 0]) - np.median(without[20:, 0])) < 0.1
-
-
-def test_equal_and_similar_pairs_and_unusual_lengths() -> None:
     base = [(f"The {word} house is old and big.", f"A casa {word} é velha e grande.") for word in "abcdefghij"]
     pairs = [*base, base[0], ("The house is old and big, see the x.", "A casa"), (" ", "")]
     assert Filters().reasons(pairs) == [*[[]] * 10, ["duplicate"], ["ratio"], ["empty"]]
     near = Filters(near=0.3).reasons(pairs)
     assert near[0] == [] and near[1] == ["duplicate"]
     assert Filters().reasons([(" ", "a")]) == [["empty"]]
-
-
-# The command ----------------------------------------------------------------------------------------------------------
 
 
 def clean(*arguments: str) -> str:
@@ -213,16 +202,14 @@ def test_tables_are_read_as_by_other_commands(here: Path) -> None:
     assert table(here / "k.tsv")[1:] == [["The house; old.", "A casa velha."]]
     assert table(here / "d.tsv")[1:] == [["3", "empty", "One", ""]]
     (here / "p.jsonl").write_text('{"source": "a\\tb", "target": "c"}\n', encoding="utf-8")
-    with pytest.raises(UsageError, match=re.escape("--out k.tsv: a text has a tab or a line end")):
-        clean("p.jsonl", *to)
+    fails(UsageError, re.escape("--out k.tsv: a text has a tab or a line end"), clean, "p.jsonl", *to)
     clean("p.jsonl", "--out", "k.jsonl", "--dropped", "d.jsonl")
 
 
 def test_wrong_requests_and_broken_rows_are_refused(here: Path) -> None:
     (here / "p.tsv").write_text("one\tum\nbroken\ntwo\tdois\n", encoding="utf-8")
     to = ("--out", "k.tsv", "--dropped", "d.tsv")
-    with pytest.raises(UsageError, match=re.escape("p.tsv:2: 1 column")):
-        clean("p.tsv", *to)
+    fails(UsageError, re.escape("p.tsv:2: 1 column"), clean, "p.tsv", *to)
     clean("p.tsv", *to, "--skip-bad")
     line, reason, *_ = table(here / "d.tsv")[1]
     assert line == "2" and "broken: p.tsv:2: 1 column" in reason
@@ -233,11 +220,9 @@ def test_wrong_requests_and_broken_rows_are_refused(here: Path) -> None:
         "p.tsv --out k.tsv --dropped d.csv": "--dropped must end in .tsv or .jsonl",
         "p.txt --out k.tsv --dropped d.tsv": "PAIRS p.txt",
     }.items():
-        with pytest.raises(UsageError, match=re.escape(said)):
-            clean(*line.split())
+        fails(UsageError, re.escape(said), clean, *line.split())
     (here / "e.tsv").write_text("", encoding="utf-8")
-    with pytest.raises(DataError, match=r"e\.tsv"):
-        clean("e.tsv", *to)
+    fails(DataError, r"e\.tsv", clean, "e.tsv", *to)
     assert (here / "p.tsv").read_text(encoding="utf-8").startswith("one\tum")
 
 
@@ -262,15 +247,12 @@ def test_a_killed_command_goes_on_and_gives_the_same_bytes(here: Path) -> None:
     assert (here / "d.tsv").read_bytes() == (here / "left.tsv").read_bytes()
 
 
-def test_what_another_command_has_computed_is_forgotten(here: Path) -> None:
+def test_a_translator_and_an_encoder_are_evidence_and_what_another_computed_is_forgotten(here: Path) -> None:
     (here / "p.tsv").write_text("one 5\tum 6\n", encoding="utf-8")
     event = {"event": "clean", "step": 0, "identity": ["other"]}
     (here / ".k.tsv.steps").write_text(json.dumps(event) + "\n", encoding="utf-8")
     clean("p.tsv", "--out", "k.tsv", "--dropped", "d.tsv")
     assert table(here / "d.tsv")[1][:2] == ["1", "numbers"]
-
-
-def test_a_translator_and_an_encoder_are_evidence_too(here: Path) -> None:
     pairs, kinds = planted(world(600))
     put(here, pairs)
     to = ("--out", "k.tsv", "--dropped", "d.tsv", "--threads", "1")
@@ -280,5 +262,4 @@ def test_a_translator_and_an_encoder_are_evidence_too(here: Path) -> None:
     wrong = [number for number in kinds if kinds[number] == "misaligned"]
     assert sum(number in dropped for number in wrong) >= 0.9 * len(wrong)
     assert record["dropped"] == len(dropped) and len(dropped - kinds.keys()) <= 0.05 * len(pairs)
-    with pytest.raises(UsageError, match="no-such-model"):
-        clean("p.tsv", *to, "--reverse", "no-such-model")
+    fails(UsageError, "no-such-model", clean, "p.tsv", *to, "--reverse", "no-such-model")

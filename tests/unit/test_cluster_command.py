@@ -17,6 +17,7 @@ from atento_cli.scale import line_blocks
 from atento_cli.scale.inputs import Input
 from atento_cli.scale.parts import flag_of
 from atento_cli.scale.workers import Answer
+from failing import fails
 
 
 def capitals(
@@ -73,8 +74,7 @@ def test_parts_their_manifest_and_what_is_made_again(made: Made, capsys: pytest.
     assert "wrote" in said and "4 parts for 10 lines" in said and "warning: loaded" in said
     collect(made.out, made.folder / "all.txt", as_json=True)
     assert json.loads(capsys.readouterr().out)["lines"] == 10
-    with pytest.raises(UsageError, match="--json prints what was written"):
-        collect(made.out, as_json=True)
+    fails(UsageError, "--json prints what was written", collect, made.out, as_json=True)
     assert (made.folder / "all.txt").read_text(encoding="utf-8") == made.file.read_text(encoding="utf-8").upper()
     manifest = json.loads((made.out / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["job"]["options"] == {"loudness": 1, "skip_bad": False, "columns": [], "block_lines": 3}
@@ -101,15 +101,12 @@ def test_what_is_whole_is_not_made_again_and_what_differs_is_refused(
     made.run()
     assert "all 4 parts are there already" in capsys.readouterr().err
     for options, said in (({"loudness": 2}, "--loudness was 1 and is 2"), ({"block_lines": 4}, "--block-lines was 3")):
-        with pytest.raises(UsageError, match=said):
-            made.run(**options)
+        fails(UsageError, said, made.run, **options)
     (made.folder / "model" / "config.json").write_text("{ }", encoding="utf-8")
-    with pytest.raises(UsageError, match="the model changed"):
-        made.run()
+    fails(UsageError, "the model changed", made.run)
     (made.folder / "model" / "config.json").write_text("{}", encoding="utf-8")
     made.file.write_text("line\n" * 10, encoding="utf-8")
-    with pytest.raises(UsageError, match=r"the content of .* has changed"):
-        made.run()
+    fails(UsageError, r"the content of .* has changed", made.run)
     assert len(made.times()) == 4
 
 
@@ -123,44 +120,31 @@ def test_a_run_that_failed_leaves_its_parts(made: Made, monkeypatch: pytest.Monk
         made.file.write_bytes(content.replace(b"7", b"\n"))
 
     monkeypatch.setattr(cluster_run.Launch, "_prepare", changed_later)
-    with pytest.raises(UsageError, match="the file has changed: block 2"):
-        made.run()
+    fails(UsageError, "the file has changed: block 2", made.run)
     manifest = json.loads((made.out / "manifest.json").read_text(encoding="utf-8"))
     assert [part is not None for part in manifest["parts"]] == [True, True, False, False]
 
 
-def test_bad_lines_are_counted_over_all_parts(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_lines_and_warnings_are_added_up_and_workers_have_their_share_of_the_cores(
+    made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     made.file.write_bytes(b"good\nb\xffd\ngood\ngood\ngood\n\xff\n")
-    with pytest.raises(UsageError, match=r"in\.txt:2: not UTF-8"):
-        made.run()
+    fails(UsageError, r"in\.txt:2: not UTF-8", made.run)
     made.run(skip_bad=True)
     assert "warning: 2 bad lines skipped, first: " in capsys.readouterr().err
     assert not list(made.out.glob("parts.jsonl"))
-    with pytest.raises(UsageError, match="must be a new or empty folder"):
-        made.run(out=made.folder)
-
-
-def test_blocks_are_whole_windows_of_the_commands() -> None:
-    assert line_blocks.STEP % lines.WINDOW == 0
-
-
-def test_workers_have_their_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    fails(UsageError, "must be a new or empty folder", made.run, out=made.folder)
     started: list[Any] = []
     monkeypatch.setattr(cluster_run, "available_cores", lambda: 7)
-    monkeypatch.setattr(
-        "atento_cli.scale.workers.WorkerProcess", lambda module, request, threads: started.append((request, threads))
-    )
+    worker = "atento_cli.scale.workers.WorkerProcess"
+    monkeypatch.setattr(worker, lambda module, request, threads: started.append((request, threads)))
     for workers, threads, size, count, each in ((None, None, 9, 3, 2), (2, None, 9, 2, 3), (4, 5, 3, 3, 5)):
         options = {"model": "m", "file": "f", "device": "cpu", "threads": threads}
-        launch = cluster_run.Launch(
-            "tag", options, cluster="local", out=Path("x"), workers=workers, block_lines=None, columns=None
-        )
+        more: Any = {"cluster": "local", "out": Path("x"), "block_lines": None, "columns": None}
+        launch = cluster_run.Launch("tag", options, workers=workers, **more)
         with launch._workers(size, Input("f"), Path("/m")) as (number, start):
             start(0)
         assert number == count and started[-1][1] == each and started[-1][0]["options"]["threads"] == each
-
-
-def test_a_warning_of_long_texts_is_added_up_and_others_are_shown_once() -> None:
     heard = cluster_run._Warnings()
     fields = {"long": 2, "total": 5, "longest": 90, "trained": 64, "result": "outputs"}
     with pytest.warns(AtentoWarning) as warned:
@@ -179,8 +163,8 @@ def test_messages_name_the_flags_that_users_type(name: str) -> None:
         assert flag_of(option) in command and command[flag_of(option)].name == option
 
 
-def test_a_parquet_file_without_columns_is_refused_with_the_way_to_read_it(tmp_path: Path) -> None:
+def test_a_parquet_file_without_columns_is_refused_and_blocks_are_whole_windows(tmp_path: Path) -> None:
+    assert line_blocks.STEP % lines.WINDOW == 0
     (tmp_path / "in.parquet").write_bytes(b"PAR1")
     for read in (lambda name: lines.input_lines(name, None), lines.file_lines):
-        with pytest.raises(UsageError, match=r"lines of text; --columns names the column"):
-            read(str(tmp_path / "in.parquet"))
+        fails(UsageError, r"lines of text; --columns names the column", read, str(tmp_path / "in.parquet"))

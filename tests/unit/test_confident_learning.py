@@ -27,26 +27,18 @@ SECOND = [0.057, 0.213, 0.063, 0.029, 0.603, 0.398, 0.123, 0.062, 0.914, 0.614, 
 SECOND += [0.513, 0.915, 0.961, 0.871, 0.033, 0.476, 0.011, 0.463, 0.285, 0.436, 0.059, 0.076]
 
 
-def test_joint_number_and_order_are_those_of_cleanlab() -> None:
-    """Computed once by cleanlab 2.9.0: `compute_confident_joint(calibrate=False)`, `num_label_issues(
-    estimation_method="off_diagonal_calibrated")` and `order_label_issues(rank_by="self_confidence")` of all records."""
+def test_joint_number_and_order_are_those_of_cleanlab_also_without_confidence() -> None:
+    """Computed once by cleanlab 2.9.0: joint, number of issues (off-diagonal, calibrated), order by self-confidence."""
     labels, first, second = np.array(GIVEN), np.array(FIRST), np.array(SECOND)
     probabilities = np.stack([first, second, 1 - first - second], axis=1)
     assert confident_joint(labels, probabilities).tolist() == [[4, 0, 0], [1, 5, 0], [0, 0, 4]]
     assert label_issue_count(labels, probabilities) == 1
     order = [3, 9, 4, 20, 17, 21, 19, 5, 12, 2, 11, 1, 0, 6, 10, 23, 22, 15, 7, 8, 13, 16, 14, 18]
     assert ranked_label_issues(labels, probabilities, len(labels)).tolist() == order
-
-
-def test_a_record_without_a_confident_label_is_not_counted_and_of_two_the_more_probable_is() -> None:
     labels = np.array([0, 0, 1, 1])
     probabilities = np.array([[0.5, 0.5], [0.45, 0.55], [0.9, 0.1], [0.5, 0.5]])
     # thresholds 0.475 and 0.3: row 0 is confident of both equally, the first counts; row 2 of the first alone
     assert confident_joint(labels, probabilities).tolist() == [[1, 1], [2, 0]]
-
-
-def test_a_label_that_no_record_confidently_has_is_not_wrong_everywhere() -> None:
-    labels = np.array([0, 0, 1, 1])
     probabilities = np.array([[0.9, 0.1], [0.9, 0.1], [0.95, 0.05], [0.1, 0.2]])
     probabilities[3] = [0.9, 0.1]
     assert label_issue_count(labels, probabilities) < 4

@@ -34,29 +34,24 @@ SOURCES = st.one_of(
     st.builds(SourceConfig, world=st.sampled_from(["train", "structures"]), seed=st.integers(0, 2**62)),
 )
 SPLITS = st.lists(SOURCES, max_size=2).map(tuple)
+TRAIN = st.lists(SOURCES, min_size=1, max_size=3).map(tuple)
+DATA = st.builds(DataConfig, train=TRAIN, valid=SPLITS, test=SPLITS, folder=st.none() | TEXTS, skip_bad=st.booleans())
+TARGETS = st.sampled_from([("query",), ("input", "outer")])
+INIT = st.builds(
+    InitConfig,
+    model=PATHS,
+    train=st.sampled_from(["all", "head", "last-2", "bias", "lora"]),
+    lora=st.none() | st.builds(LoraConfig, rank=st.integers(1, 99), targets=TARGETS),
+    layer_decay=st.floats(0, 1, exclude_min=True),
+)
 RECIPES = st.builds(
     Recipe,
     task=st.just("translation"),
-    data=st.builds(
-        DataConfig,
-        train=st.lists(SOURCES, min_size=1, max_size=3).map(tuple),
-        valid=SPLITS,
-        test=SPLITS,
-        folder=st.none() | TEXTS,
-        skip_bad=st.booleans(),
-    ),
+    data=DATA,
     name=TEXTS.filter(lambda text: text not in ("", ".", "..") and not set(text) & set("/\\\0\n")),
     tokenizer=st.builds(TokenizerConfig, path=st.none() | TEXTS, lowercase=st.booleans()),
     network=st.sampled_from([preset("transformer-tiny"), NetworkConfig(positions=PositionConfig(kind="none"))]),
-    init=st.none()
-    | st.builds(
-        InitConfig,
-        model=PATHS,
-        train=st.sampled_from(["all", "head", "last-2", "bias", "lora"]),
-        lora=st.none()
-        | st.builds(LoraConfig, rank=st.integers(1, 99), targets=st.sampled_from([("query",), ("input", "outer")])),
-        layer_decay=st.floats(0, 1, exclude_min=True),
-    ),
+    init=st.none() | INIT,
     training=st.builds(
         TrainingConfig,
         steps=POSITIVE,
@@ -79,7 +74,7 @@ def test_what_is_written_reads_back_equal(tmp_path_factory: pytest.TempPathFacto
     assert back == recipe and recipe_difference(back, recipe) == []
 
 
-def test_the_annotated_text_reads_back_equal_too(tmp_path: Path) -> None:
+def test_the_annotated_text_reads_back_equal_and_differences_are_told(tmp_path: Path) -> None:
     loaded = load_recipe("micro-world-en-pt", ["training.steps=9", "init=a # b"], environment={})
     text = dump_recipe(loaded.recipe, loaded.origins)
     (tmp_path / "my.yaml").write_text(text, encoding="utf-8", newline="\n")
@@ -87,23 +82,12 @@ def test_the_annotated_text_reads_back_equal_too(tmp_path: Path) -> None:
     lines = {line.split(":")[0].strip(): line.partition("  # ")[2] for line in text.splitlines()}
     assert lines["steps"] == "command line" and lines["clip"] == "default"
     assert lines["d_model"] == "preset transformer-tiny" and lines["task"].startswith("micro-world-en-pt.yaml:")
-
-
-def test_readers_of_yaml_1_1_understand_it_too() -> None:
-    """PyYAML's own safe loader as oracle, numbers and texts alike."""
-    recipe = Recipe(
-        task="translation",
-        name="no",
-        init=InitConfig("12:30"),
-        data=DataConfig(train=(SourceConfig(source="1e-4", target="0o10"),)),
-        training=TrainingConfig(learning_rate=1e-5, clip=1e22),
-    )
-    read = yaml.safe_load(dump_recipe(recipe))
-    assert read == json.loads(json.dumps(recipe_to_dict(recipe)))
+    # PyYAML's own safe loader as oracle, numbers and texts alike
+    data = DataConfig(train=(SourceConfig(source="1e-4", target="0o10"),))
+    training = TrainingConfig(learning_rate=1e-5, clip=1e22)
+    recipe = Recipe(task="translation", name="no", init=InitConfig("12:30"), data=data, training=training)
+    assert yaml.safe_load(dump_recipe(recipe)) == json.loads(json.dumps(recipe_to_dict(recipe)))
     assert "\nname: ação\n" in dump_recipe(replace(recipe, name="ação"))
-
-
-def test_difference() -> None:
     a = load_recipe("micro-world-en-pt", environment={}).recipe
     a = replace(a, training=replace(a.training, learning_rate=2e-3))
     training, data = replace(a.training, learning_rate=5e-4), replace(a.data, valid=(), skip_bad=True)
@@ -141,7 +125,7 @@ def test_a_resumed_run_names_another_test_file_and_pages_the_keys_that_may_chang
         assert [key for key in MAY_CHANGE if f"`{key.removeprefix('training.')}`" not in text] == []
 
 
-def test_schema_knows_every_key_and_no_other() -> None:
+def test_schema_knows_every_key_and_no_other_and_allows_the_short_forms() -> None:
     schema = recipe_schema()
     json.dumps(schema, allow_nan=False)
     for cls in sections(Recipe):
@@ -151,10 +135,6 @@ def test_schema_knows_every_key_and_no_other() -> None:
         assert part["additionalProperties"] is False
     choices = schema["$defs"]["TrainingConfig"]["properties"]["schedule"]["enum"]
     assert choices == ["inverse-sqrt", "cosine", "linear", "constant", "wsd"]
-
-
-def test_schema_allows_the_short_forms() -> None:
-    schema = recipe_schema()
     data = schema["$defs"]["DataConfig"]["properties"]
     assert {"$ref": "#/$defs/SourceConfig"} in data["train"]["anyOf"]
     assert any(part.get("type") == "string" for part in data["train"]["anyOf"])

@@ -14,6 +14,7 @@ from atento.config.reading.dumping import KeyHelp, explain, field_texts, section
 from atento.config.reading.loading import recipe_schema
 from atento.config.reading.schema import Reader, as_node, keys_of
 from atento_cli.commands.config import config_app
+from failing import fails
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipe.md"
 KEYS = [(cls, one) for cls, (_, keys) in zip(section_classes(), sections()) for one in keys]
@@ -26,9 +27,8 @@ def test_a_text_is_a_sentence_or_two(one: KeyHelp) -> None:
 
 
 def test_every_key_has_a_text_beside_its_field_in_the_schema_and_on_the_page() -> None:
-    missing = [
-        f"{cls.__name__}.{name}" for cls in section_classes() for name in keys_of(cls) if not field_texts(cls).get(name)
-    ]
+    texts = {cls: field_texts(cls) for cls in section_classes()}
+    missing = [f"{cls.__name__}.{name}" for cls in texts for name in keys_of(cls) if not texts[cls].get(name)]
     assert missing == []
     assert len(KEYS) > 160 and len(RANGES) > 60
     made = recipe_schema()
@@ -69,8 +69,7 @@ def test_a_key_and_a_section_on_the_command_line() -> None:
     assert shown.exit_code == 0 and "default  1.0" in shown.output and "0: never" in shown.output
     section = CliRunner().invoke(config_app, ["explain", "training"])
     assert all(f"training.{name}" in section.output for name in ("steps", "warmup", "keep"))
-    every = CliRunner().invoke(config_app, ["explain"])
-    assert len(every.output.splitlines()) == len(KEYS)
+    assert len(CliRunner().invoke(config_app, ["explain"]).output.splitlines()) == len(KEYS)
     records = json.loads(CliRunner().invoke(config_app, ["explain", "decoding", "--json"]).output)
     assert [one["key"] for one in records][:2] == ["decoding", "decoding.beam"]
     # a list is walked with or without a place in it
@@ -83,5 +82,4 @@ UNKNOWN += [("learning_rate", "did you mean training.learning_rate?"), ("trainin
 
 @pytest.mark.parametrize(("key", "says"), UNKNOWN)
 def test_an_unknown_key_is_named_with_the_nearest(key: str, says: str) -> None:
-    with pytest.raises(RecipeError, match=re.escape(says)):
-        explain(key)
+    fails(RecipeError, re.escape(says), explain, key)

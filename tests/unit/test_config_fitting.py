@@ -63,17 +63,14 @@ def test_every_task_gets_more_with_more_data_and_a_recipe_that_holds(tmp_path: P
     assert widths == sorted(widths) and len(set(widths)) == 3 and steps == sorted(steps) and steps[0] == 1000
 
 
-def test_steps_go_through_the_data_so_many_times(tmp_path: Path) -> None:
+def test_steps_go_through_the_data_or_count_examples(tmp_path: Path) -> None:
     """7 million characters of target text are some 2 million subwords: 20 times, 4,096 an update."""
     recipe, _ = fitted(load(tmp_path).recipe, [STEPS], 14_000_000, 7_000_000)
     assert recipe.training.steps == pytest.approx(20 * 2_000_000 / 4096, abs=100)
     assert recipe.network == load(tmp_path).recipe.network  # nothing but what was asked for
     bytewise, _ = fitted(load(tmp_path, "tokenizer.kind=byte").recipe, [STEPS], 14_000_000, 7_000_000)
     assert bytewise.training.steps == pytest.approx(20 * 7_000_000 / 4096, abs=100)
-
-
-def test_steps_count_examples_where_batch_tokens_does(tmp_path: Path) -> None:
-    """100,000 texts, 20 times, 32 an update; characters, which are no targets of a label, do not matter."""
+    # 100,000 texts, 20 times, 32 an update; characters, which are no targets of a label, do not matter
     for targets in (10, 10**9):
         recipe, _ = fitted(load(tmp_path, "training.batch_tokens=32").recipe, [STEPS], 14_000_000, targets, 100_000)
         assert recipe.training.steps == 62_500

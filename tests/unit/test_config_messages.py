@@ -15,6 +15,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import AttentionConfig, FeedForwardConfig, SparseConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.tasks import TASKS
+from failing import fails
 
 BUILT = ", ".join(TASKS)
 HEAD = "task: translation\ndata: {train: {source: a.en, target: a.pt}}\n"  # what follows begins on line 3
@@ -189,15 +190,12 @@ def test_sources_that_say_enough(task: str, written: str) -> None:
     assert load_recipe("my.yaml").recipe.data.train
 
 
-def test_what_has_no_default() -> None:
+def test_what_has_no_default_and_tasks_that_are_unknown() -> None:
     assert message("data: {train: {world: train}}") == f"my.yaml:1:1: task is missing; this version trains: {BUILT}"
     assert message("task: translation\n").startswith("my.yaml:1:1: data is missing: data.train is required; give ")
     assert message("task: translation\ndata:\n").startswith("my.yaml:2:6: data.train is missing: give ")
     assert message("task: translation\ndata: {valid: {world: valid}}").startswith("my.yaml:2:7: data.train is missing")
     assert message("").startswith("my.yaml:1:1: task is missing")
-
-
-def test_tasks() -> None:
     rest = "\ndata: {train: {world: train}}"
     for name, end in ("translatoin", "'; did you mean 'translation'?"), ("xyz", "'."):
         wanted = f"my.yaml:1:7: unknown task '{name}{end} This version trains: {BUILT}"
@@ -242,14 +240,15 @@ def test_on_the_command_line(override: str, sentence: str) -> None:
     assert message(HEAD, override).startswith(f"command line: {sentence}")
 
 
-def test_in_the_environment() -> None:
+def test_overrides_and_the_environment_are_named_with_what_is_wrong() -> None:
     wrong = message(HEAD, ATENTO_TRAINING__STEPS="x")
     assert wrong == "ATENTO_TRAINING__STEPS: training.steps must be an integer: got 'x'"
     wrong = message(HEAD, ATENTO_TRAINING__STEP="5")
     assert wrong.startswith("ATENTO_TRAINING__STEP: unknown key 'step' in training; did you mean 'steps'?")
-
-
-def test_overrides_of_the_wrong_kind() -> None:
+    got = message("task: translation\ndata: {train: {world: train}}\ntraining: 5\n", "training.steps=4")
+    assert got == "command line: training.steps: there is no 'steps' in the value at my.yaml:3:11"
+    got = message("task: translation\ndata: {train: 5}\n", "data.train.0.count=4")
+    assert "there is no 'count' in the value at my.yaml:2:15" in got
     Path("my.yaml").write_text(HEAD, encoding="utf-8", newline="\n")
     cases: list[tuple[Any, str]] = [
         ("a=b", "overrides are a list of key=value: got the one text 'a=b'"),
@@ -258,25 +257,10 @@ def test_overrides_of_the_wrong_kind() -> None:
         ({"training.steps": "5"}, "training.steps must be an integer: got '5'"),
     ]
     for overrides, said in cases:
-        with pytest.raises(RecipeError, match=said):
-            load_recipe("my.yaml", overrides)
+        fails(RecipeError, said, load_recipe, "my.yaml", overrides)
 
 
-def test_a_value_that_has_no_parts_under_a_dotted_override() -> None:
-    got = message("task: translation\ndata: {train: {world: train}}\ntraining: 5\n", "training.steps=4")
-    assert got == "command line: training.steps: there is no 'steps' in the value at my.yaml:3:11"
-    got = message("task: translation\ndata: {train: 5}\n", "data.train.0.count=4")
-    assert "there is no 'count' in the value at my.yaml:2:15" in got
-
-
-def test_circles_of_several_files() -> None:
-    Path("a.yaml").write_text("extends: b.yaml\n", encoding="utf-8", newline="\n")
-    Path("b.yaml").write_text("extends: ./a.yaml\n", encoding="utf-8", newline="\n")
-    got = message("extends: a.yaml\n")
-    assert got == "b.yaml:1:10: recipes extend one another in a circle: a.yaml -> b.yaml -> a.yaml"
-
-
-def test_recipes_that_are_not_there() -> None:
+def test_circles_recipes_that_are_not_there_and_files_that_are_none() -> None:
     Path("folder").mkdir()
     Path("receita.yaml").touch()
     for name, start in {
@@ -289,11 +273,11 @@ def test_recipes_that_are_not_there() -> None:
         "a\0b.yaml": "there is no recipe file",
         "a" * 300 + ".yaml": "a" * 300 + ".yaml cannot be read: ",
     }.items():
-        with pytest.raises(RecipeError, match=f"^{re.escape(start)}"):
-            load_recipe(name)
-
-
-def test_files_that_are_no_recipes() -> None:
+        fails(RecipeError, f"^{re.escape(start)}", load_recipe, name)
+    Path("a.yaml").write_text("extends: b.yaml\n", encoding="utf-8", newline="\n")
+    Path("b.yaml").write_text("extends: ./a.yaml\n", encoding="utf-8", newline="\n")
+    got = message("extends: a.yaml\n")
+    assert got == "b.yaml:1:10: recipes extend one another in a circle: a.yaml -> b.yaml -> a.yaml"
     path = Path("my.yaml")
     for content, said in (
         (b"task: translation\nname: caf\xe9\n", "my.yaml:2: not UTF-8 at byte 27"),
@@ -301,14 +285,12 @@ def test_files_that_are_no_recipes() -> None:
         (b"#" * (2**20 + 1), "my.yaml: a recipe may hold at most 1048576 bytes"),
     ):
         path.write_bytes(content)
-        with pytest.raises(RecipeError, match=said):
-            load_recipe(path)
+        fails(RecipeError, said, load_recipe, path)
     for text in ("- a\n", "text\n", "5\n"):
         assert message(text).startswith("my.yaml:1:1: a recipe must be a mapping of keys: got ")
     for name in ("a.tsv", "a.jsonl.gz", "a.parquet", "a.txt"):  # in place of the recipe that names it
         path.with_name(name).write_bytes(b"a\tb\n")
-        with pytest.raises(RecipeError, match=f"{name} is a file of data; a recipe is a YAML file that names the data"):
-            load_recipe(path.with_name(name))
+        fails(RecipeError, f"{name} is a file of data; a recipe is", load_recipe, path.with_name(name))
 
 
 MISSPELT: list[tuple[Callable[[], object], str]] = [
@@ -321,5 +303,4 @@ MISSPELT: list[tuple[Callable[[], object], str]] = [
 
 @pytest.mark.parametrize(("make", "message"), MISSPELT)
 def test_what_python_misspells_is_refused_as_in_a_recipe(make: Callable[[], object], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        make()
+    fails(RecipeError, message, make)

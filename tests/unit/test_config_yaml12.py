@@ -36,21 +36,15 @@ def test_core_schema(text: str, meaning: object) -> None:
     assert value == meaning and type(value) is type(meaning)
 
 
-def test_nan_and_a_list_without_values() -> None:
+def test_places_aliases_and_values_of_keys() -> None:
     assert read("-").bare() == [None]
     assert math.isnan(read(".nan").value) and math.isnan(read(".NaN").value)
-
-
-def test_places_of_keys_and_values() -> None:
     root = read("# a comment\na:\n  bb: 12\n  c: [x, {d: y}]\n")
     inner = root.value["a"].value
     assert root.value["a"].key_position == "my.yaml:2:1"
     assert (inner["bb"].key_position, inner["bb"].position) == ("my.yaml:3:3", "my.yaml:3:7")
     assert inner["c"].value[1].value["d"].position == "my.yaml:4:14"
     assert [inner["bb"].plain, read("'12'").plain] == ["12", ""]
-
-
-def test_aliases_stand_for_their_anchor() -> None:
     root = read("a: &x {k: 1}\nb: *x\nc: [*x, *x]\n")
     assert root.bare() == {"a": {"k": 1}, "b": {"k": 1}, "c": [{"k": 1}, {"k": 1}]}
     assert root.value["b"].key_position == "my.yaml:2:1" and root.value["b"].position == "my.yaml:1:4"

@@ -1,6 +1,7 @@
 """Columns of words and tags: separators, documents, comments, columns by number, CoNLL-U, and every bad input."""
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from atento.config.tables.task_spec import Field
 from atento.data.files import conll
 from atento.data.records.labelled_data import source_of
 from atento.data.records.reader import Records, read_records
+from failing import fails
 
 TAGGING = (Field("tokens", "words"), Field("tags", "tags"))
 TWO = [(("Ana", "mora", "aqui"), ("B-PER", "O", "O")), (("Lisboa",), ("B-LOC",))]
@@ -27,22 +29,17 @@ def read(folder: Path, content: str | bytes, file: str = "a.conll", *, skip_bad:
 def test_the_first_and_the_last_column_are_read_of_every_ending(tmp_path: Path, file: str) -> None:
     content = "Ana NP B-PER\nmora V O\naqui ADV O\n\nLisboa NP B-LOC\n"
     records = read(tmp_path, content, file)
-    assert list(records) == TWO
-    assert (records.where(0), records.where(1)) == (f"{file}:1", f"{file}:5")
+    assert list(records) == TWO and (records.where(0), records.where(1)) == (f"{file}:1", f"{file}:5")
     assert records.warnings() == []
-    tabs = read(tmp_path, content.replace(" ", "\t"), file)
-    assert tabs.fingerprint == records.fingerprint
+    assert read(tmp_path, content.replace(" ", "\t"), file).fingerprint == records.fingerprint
 
 
-def test_separators_line_ends_and_blank_lines(tmp_path: Path) -> None:
+def test_separators_line_ends_comments_columns_and_formats(tmp_path: Path) -> None:
     spaces = "\ufeff\r\n\r\n Ana   B-PER \r\nmora O\r\naqui O\r\n\t\r\n \r\nLisboa B-LOC"
     records = read(tmp_path, spaces)
     assert list(records) == TWO and records.where(0) == "a.conll:3" and records.where(1) == "a.conll:8"
     joined = read(tmp_path, "São Paulo\tB-LOC\n10\u00a0000\tO\n\n10\u00a0000 O\n")
     assert joined["tokens"] == [("São Paulo", "10\u00a0000"), ("10\u00a0000",)]
-
-
-def test_documents_and_comments_are_no_words_but_a_hash_is(tmp_path: Path) -> None:
     content = (
         "-DOCSTART- -X- O\n\n# sent_id = 1\n# text = Ana mora\nAna NP B-PER\n# NP O\n#1 NP O\n"
         "-DOCSTART- -X- O\n# NP O\n\n# a comment of five columns\nfim NP O\n"
@@ -51,9 +48,6 @@ def test_documents_and_comments_are_no_words_but_a_hash_is(tmp_path: Path) -> No
     assert read(tmp_path, "# O\nAna B-PER\n")["tokens"] == [("#", "Ana")]
     found = read(tmp_path, "# text = Ana\nAna\tB-PER\n\n# no\nfim\tO\n\n#sonho\tO\n")["tokens"]
     assert found == [("Ana",), ("fim",), ("#sonho",)]
-
-
-def test_columns_by_number_from_either_end_and_formats_by_name(tmp_path: Path) -> None:
     content = "1 Ana NP B-PER\n2 mora V O\n"
     for tags, expected in ((2, ("NP", "V")), (-2, ("NP", "V")), (-1, ("B-PER", "O")), (None, ("B-PER", "O"))):
         assert list(read(tmp_path, content, tokens=1, tags=tags)) == [(("Ana", "mora"), expected)]
@@ -65,7 +59,7 @@ def test_columns_by_number_from_either_end_and_formats_by_name(tmp_path: Path) -
     assert said in words.warnings()
 
 
-def test_conll_u_reads_words_and_parts_of_speech(tmp_path: Path) -> None:
+def test_conll_u_reads_words_and_tags_and_iob1_is_read_as_iob2(tmp_path: Path) -> None:
     def line(*columns: str) -> str:
         return "\t".join([*columns, *"_" * (10 - len(columns))]) + "\n"
 
@@ -76,9 +70,6 @@ def test_conll_u_reads_words_and_parts_of_speech(tmp_path: Path) -> None:
     )  # fmt: skip
     assert list(read(tmp_path, content, "a.conllu")) == [(("Vou", "a", "o", "mar"), ("VERB", "ADP", "DET", "NOUN"))]
     assert read(tmp_path, content, "a.conllu", tags=4)["tags"] == [("_", "_", "_", "N")]
-
-
-def test_iob1_is_read_as_iob2_and_slips_are_counted(tmp_path: Path) -> None:
     records = read(tmp_path, "a I-X\nb B-X\nc I-Y\n\nd O\n")
     assert records["tags"] == [("B-X", "B-X", "B-Y"), ("O",)]
     assert records.warnings() == ["a.conll: its tags are IOB1, and are read as IOB2"]
@@ -116,26 +107,15 @@ def test_columns_that_the_file_has_not_are_refused(tmp_path: Path) -> None:
         ({"tokens": -3}, "a.conll:1: 2 columns, and column -3 is requested; columns are counted from 0"),
         ({"tokens": 1}, "a.conll:1: 2 columns, and a word and its tag must stand in two"),
     ):
-        with pytest.raises(DataError) as error:
-            read(tmp_path, "Ana B-PER\n", **keys)
-        assert str(error.value) == says
-    with pytest.raises(DataError, match=r"a\.conll:1: 1 column, and a word and its tag must stand in two"):
-        read(tmp_path, "Ana\n")
-    with pytest.raises(RecipeError, match=r"`file: a\.conll` has no column names"):
-        read(tmp_path, "Ana O\n", tokens="word", tags="tag")
-    with pytest.raises(DataError, match=r"a\.conll: holds no example"):
-        read(tmp_path, "-DOCSTART- O\n\n\n")
-
-
-def test_columns_of_words_hold_no_pairs_of_texts(tmp_path: Path) -> None:
+        fails(DataError, f"^{re.escape(says)}$", read, tmp_path, "Ana B-PER\n", **keys)
+    fails(DataError, r"a\.conll:1: 1 column, and a word and its tag must stand in two", read, tmp_path, "Ana\n")
+    fails(RecipeError, r"`file: a\.conll` has no column names", read, tmp_path, "Ana O\n", tokens="word", tags="tag")
+    fails(DataError, r"a\.conll: holds no example", read, tmp_path, "-DOCSTART- O\n\n\n")
     (tmp_path / "a.conll").write_text("a b\n")
     pairs = (Field("source"), Field("target"))
     for keys in ({"file": "a.conll"}, {"file": "a.conll", "format": "text"}):
         with pytest.raises(RecipeError, match=r"`file: a\.conll` must end in one of \.tsv, \.csv, "):
             read_records(SourceConfig(source=0, target=1, **keys), pairs, tmp_path)  # type: ignore[arg-type]
-
-
-def test_an_evaluation_needs_no_columns_where_the_format_has_them(tmp_path: Path) -> None:
     for task, file in (("tagging", "dev.conll"), ("question-answering", "dev.json.gz"), ("classification", "dev.xml")):
         assert source_of(file, task) == SourceConfig(file=file)
     (tmp_path / "dev.tsv").write_text("tags\ttokens\nO\tAna\n")
@@ -145,20 +125,13 @@ def test_an_evaluation_needs_no_columns_where_the_format_has_them(tmp_path: Path
     assert source_of(named, "tagging") == SourceConfig(file=named, tokens=0, tags=1)
 
 
-def test_a_sentence_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comments_bombs_and_a_sentence_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = (b" " * (1 << 20) + b"\n") * 34
+    fails(DataError, "the gzip data grow more than 200 times", read, tmp_path, bomb, "a.conll.gz")
     monkeypatch.setattr(conll, "LINE_LIMIT", 1 << 20)
     said = r"a.conll:\d+: the sentence is longer than 1 MiB; a blank line ends a sentence"
-    with pytest.raises(DataError, match=said):
-        read(tmp_path, "abcdefgh O\n" * 120_000)
-
-
-def test_a_bomb_of_gzip_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="the gzip data grow more than 200 times"):
-        read(tmp_path, (b" " * (1 << 20) + b"\n") * 34, "a.conll.gz")
-
-
-def test_comments_of_conll_u_between_words_separated_by_spaces(tmp_path: Path) -> None:
-    """They have as many columns as words; the word # and its tag stay."""
+    fails(DataError, said, read, tmp_path, "abcdefgh O\n" * 120_000)
+    # they have as many columns as words; the word # and its tag stay
     words = "Ana B-PER\nmora O\n"
     for comment in ("# newdoc", "# newpar", "# newdoc id = a", "# sent_id = 1"):
         records = read(tmp_path, f"{words}\n{comment}\n{words}\n# O\nfim O\n")

@@ -14,6 +14,7 @@ from atento.text.tokenizer import Tokenizer
 from atento_serve.engine.requests import generation_jobs_of, generator_for
 from atento_serve.engine.verbs import TooLong, describe, fitted
 from atento_serve.jobs import Job
+from failing import fails
 from tiny_families import OF_FAMILY, tiny_config, tiny_model
 
 ROTARY = ["llama3-8b", "mistral-7b", "qwen2-0-5b", "qwen3-0-6b", "gemma-2b"]
@@ -27,8 +28,7 @@ def model(preset: str) -> Model:
 
 
 def said(run: Any, *arguments: Any, **options: Any) -> list[str]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         list(run(*arguments, **options))
     return [str(one.message) for one in caught if issubclass(one.category, AtentoWarning)]
 
@@ -61,8 +61,7 @@ def test_in_the_service_an_output_ends_at_the_positions_and_a_longer_prompt_is_r
     job = Job("2", "m", "generate", ["ab"], {"max_new_tokens": 2, "greedy": True})
     generator, (short,) = generation_jobs_of(partial(generator_for, made), job, job.items, 100)
     assert short is not None and short.generator is generator and short.max_new_tokens == 2
-    with pytest.raises(TooLong, match=f"at most {LIMIT} are read"):
-        fitted(made, "generate", ["ab" * LIMIT], 512, "error")
+    fails(TooLong, f"at most {LIMIT} are read", fitted, made, "generate", ["ab" * LIMIT], 512, "error")
     assert describe(made, {"input_tokens": 512, "output_tokens": 256}).max_new_tokens == LIMIT
 
 

@@ -23,31 +23,23 @@ ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not inst
 
 OWN = NetworkConfig(vocab_size=VOCABULARY, d_model=16, d_ff=24, n_heads=4, n_layers=2, max_len=64, initializer="normal")
 LLAMA = tiny_config("llama3-8b")
-HELD: dict[str, NetworkConfig] = {
-    **{
-        name: tiny_config(name)
-        for name in (
-            *("transformer-tiny", "marian", "bart-base", "mbart-large-50", "pegasus-large", "nllb-200-600m"),
-            *("t5-small", "t5-11-small", "mt5-small", "gpt1", "gpt2", "llama3-8b", "mistral-7b", "qwen2-0-5b"),
-            *("qwen3-0-6b", "gemma-2b", "bert-base", "roberta-base", "xlm-roberta-base", "distilbert-base"),
-            *("electra-base", "spanbert-base"),
-        )
-    },
+FAMILIES = (
+    *("transformer-tiny", "marian", "bart-base", "mbart-large-50", "pegasus-large", "nllb-200-600m"),
+    *("t5-small", "t5-11-small", "mt5-small", "gpt1", "gpt2", "llama3-8b", "mistral-7b", "qwen2-0-5b"),
+    *("qwen3-0-6b", "gemma-2b", "bert-base", "roberta-base", "xlm-roberta-base", "distilbert-base"),
+    *("electra-base", "spanbert-base"),
+)
+LEARNED, ROTARY, UNTIED = PositionConfig("learned"), PositionConfig("rotary"), {"tied": False, "bias": True}
+GATED = (PositionConfig("sinusoidal", gate=True), LEARNED)
+NORMED = {"norm_bias": False, "norm": "pre", "attention": {"norm": True, "n_kv_heads": 2}}
+HELD: dict[str, NetworkConfig] = {name: tiny_config(name) for name in FAMILIES} | {
     "own, pre-norm, gelu, learned positions, untied": changed(
-        OWN,
-        norm="pre",
-        feed_forward={"activation": "gelu"},
-        positions=PositionConfig("learned"),
-        output={"tied": False, "bias": True},
-        n_decoder_layers=1,
+        OWN, norm="pre", feed_forward={"activation": "gelu"}, positions=LEARNED, output=UNTIED, n_decoder_layers=1
     ),
     "own, two tables, gated positions, shared heads, a norm of the input": changed(
-        OWN,
-        embedding={"shared": False, "norm": True},
-        attention={"n_kv_heads": 2},
-        positions=(PositionConfig("sinusoidal", gate=True), PositionConfig("learned")),
+        OWN, embedding={"shared": False, "norm": True}, attention={"n_kv_heads": 2}, positions=GATED
     ),
-    "own, rotary, shared layers": changed(OWN, positions=PositionConfig("rotary"), shared_layers=True),
+    "own, rotary, shared layers": changed(OWN, positions=ROTARY, shared_layers=True),
     "own, rotary neighbours of half": changed(OWN, positions=PositionConfig("rotary", interleaved=True, fraction=0.5)),
     "own, Shaw's positions": changed(OWN, positions=PositionConfig("shaw", max_distance=4)),
     "own, no positions": changed(OWN, positions=PositionConfig("none")),
@@ -55,14 +47,10 @@ HELD: dict[str, NetworkConfig] = {
     "decoder, linear stretch": changed(LLAMA, positions=PositionConfig("rotary", stretch=StretchConfig(2.5))),
     "decoder, Llama 3": changed(LLAMA, positions=PositionConfig("rotary", stretch=StretchConfig(8.0, trained_len=16))),
     "encoder of T5": changed(tiny_config("t5-11-small"), architecture="encoder", output={"tied": True}),
-    "encoder, rotary, norms without bias": changed(
-        tiny_config("bert-base"),
-        positions=PositionConfig("rotary"),
-        norm_bias=False,
-        norm="pre",
-        attention={"norm": True, "n_kv_heads": 2},
-    ),
+    "encoder, rotary, norms without bias": changed(tiny_config("bert-base"), NORMED, positions=ROTARY),
 }
+YARN = PositionConfig("rotary", stretch=StretchConfig(4.0, trained_len=16, yarn=True))
+DYNAMIC = PositionConfig("rotary", stretch=StretchConfig(2.0, trained_len=16, dynamic=True))
 NOT_HELD: dict[str, tuple[NetworkConfig, str]] = {
     "LSTM": (NetworkConfig("recurrent-seq2seq", vocab_size=20), "networks of architecture recurrent-seq2seq"),
     "ALiBi": (changed(OWN, positions=PositionConfig("alibi")), "ALiBi positions in an encoder"),
@@ -76,14 +64,8 @@ NOT_HELD: dict[str, tuple[NetworkConfig, str]] = {
     "a matrix": (changed(OWN, positions=PositionConfig("matrix")), "matrix positions"),
     "norms in heads": (changed(OWN, attention={"norm": True}), "normalised queries and keys in an encoder-decoder"),
     "single layers": (changed(OWN, positions=PositionConfig("learned", layers=(0,))), "positions in single layers"),
-    "YaRN": (
-        changed(LLAMA, positions=PositionConfig("rotary", stretch=StretchConfig(4.0, trained_len=16, yarn=True))),
-        "rotary positions that scale queries and keys (YaRN)",
-    ),
-    "lengths": (
-        changed(LLAMA, positions=PositionConfig("rotary", stretch=StretchConfig(2.0, trained_len=16, dynamic=True))),
-        "rotary positions that go by the length of a text",
-    ),
+    "YaRN": (changed(LLAMA, positions=YARN), "rotary positions that scale queries and keys (YaRN)"),
+    "lengths": (changed(LLAMA, positions=DYNAMIC), "rotary positions that go by the length of a text"),
     "classes": (tiny_config("bert-base", heads=(HeadConfig("classification", ("a", "b")),)), "a classification head"),
 }
 
@@ -124,33 +106,22 @@ def test_what_it_does_not_hold_is_named(name: str) -> None:
     assert why_not_held(config) == part
 
 
-def test_the_pooler_is_converted(tmp_path: Path) -> None:
+def test_the_pooler_segments_and_names_of_tokens_are_converted_and_weights_kept(tmp_path: Path) -> None:
     network = tiny_network(tiny_config("bert-base", pooler=True))
     ctranslate2_engine.write_network(network, vocabulary_of(None, VOCABULARY), tmp_path, "float32")
-    output = ctranslate2.Encoder(str(tmp_path)).forward_batch([["5", "6", "7"]])
-    assert np.abs(np.array(output.pooler_output) - network(torch.tensor([[5, 6, 7]])).pooled.numpy()).max() < 1e-5
-
-
-def test_segments_are_converted(tmp_path: Path) -> None:
-    network = tiny_network(tiny_config("bert-base"))
-    ctranslate2_engine.write_network(network, vocabulary_of(None, VOCABULARY), tmp_path, "float32")
     encoder = ctranslate2.Encoder(str(tmp_path))
+    output = encoder.forward_batch([["5", "6", "7"]])
+    assert np.abs(np.array(output.pooler_output) - network(torch.tensor([[5, 6, 7]])).pooled.numpy()).max() < 1e-5
     segments = [[0, 1, 1]]
     output = encoder.forward_batch([["5", "6", "7"]], token_type_ids=segments)
     expected = network(torch.tensor([[5, 6, 7]]), segment_ids=torch.tensor(segments)).hidden
     assert np.abs(np.array(output.last_hidden_state) - expected.numpy()).max() < 1e-5
-
-
-def test_weights_in_memory_are_not_changed(tmp_path: Path) -> None:
-    """The library quantises its arrays in place."""
+    # the library quantises its arrays in place
     model = tiny_model(HELD["transformer-tiny"])
     before = {name: value.clone() for name, value in model.network.state_dict().items()}
     ctranslate2_engine.write(model, tmp_path, "int8")
     assert all(torch.equal(value, before[name]) for name, value in model.network.state_dict().items())
-
-
-def test_every_token_has_a_name_of_its_own(tmp_path: Path) -> None:
-    """Where the embedding has more rows than the tokenizer has pieces, too."""
+    # where the embedding has more rows than the tokenizer has pieces, too
     tokenizer = Tokenizer.from_vocabulary("word", ["o", "gato", "<unused_8>"])
     names = vocabulary_of(tokenizer, 12).source
     assert names[:8] == ("<pad>", "<unk>", "<s>", "</s>", "<mask>", "o", "gato", "<unused_8>")

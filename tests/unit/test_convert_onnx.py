@@ -25,16 +25,14 @@ OWN = NetworkConfig(vocab_size=VOCABULARY, d_model=16, d_ff=24, n_heads=4, n_lay
 BERT, LLAMA = tiny_config("bert-base"), tiny_config("llama3-8b")
 LABELS = ("a", "b", "c")
 YARN = PositionConfig("rotary", stretch=StretchConfig(8.0, trained_len=16, yarn=True))
-HELD: dict[str, NetworkConfig] = {
-    **{
-        name: tiny_config(name)
-        for name in (
-            *("transformer-tiny", "marian", "bart-base", "mbart-large-50", "pegasus-large", "nllb-200-600m"),
-            *("t5-small", "t5-11-small", "mt5-small", "gpt1", "gpt2", "llama3-8b", "qwen2-0-5b", "qwen3-0-6b"),
-            *("gemma-2b", "bert-base", "roberta-base", "xlm-roberta-base", "distilbert-base", "electra-small"),
-            *("albert-base", "mpnet-base", "modernbert-base", "deberta-v3-base", "deberta-v2-xlarge"),
-        )
-    },
+FAMILIES = (
+    *("transformer-tiny", "marian", "bart-base", "mbart-large-50", "pegasus-large", "nllb-200-600m"),
+    *("t5-small", "t5-11-small", "mt5-small", "gpt1", "gpt2", "llama3-8b", "qwen2-0-5b", "qwen3-0-6b"),
+    *("gemma-2b", "bert-base", "roberta-base", "xlm-roberta-base", "distilbert-base", "electra-small"),
+    *("albert-base", "mpnet-base", "modernbert-base", "deberta-v3-base", "deberta-v2-xlarge"),
+)
+SOME_HEADS = PositionConfig("rotary", heads=(1, 2), stretch=StretchConfig(8.0, trained_len=16))
+HELD: dict[str, NetworkConfig] = {name: tiny_config(name) for name in FAMILIES} | {
     "mistral, a window": tiny_config("mistral-7b", mask=MaskConfig("window", left=5, right=0)),
     "own, pre-norm, untied, shared heads": changed(
         OWN, norm="pre", attention={"n_kv_heads": 2}, embedding={"shared": False}, output={"tied": False, "bias": True}
@@ -42,11 +40,7 @@ HELD: dict[str, NetworkConfig] = {
     "own, Shaw's positions": changed(OWN, positions=PositionConfig("shaw", max_distance=4)),
     "own, ALiBi and learned": changed(OWN, positions=(PositionConfig("alibi"), PositionConfig("learned", gate=True))),
     "own, a matrix for some heads": changed(OWN, positions=PositionConfig("matrix", heads=(0, 2), max_distance=5)),
-    "decoder, stretched rotations of some heads": changed(
-        LLAMA,
-        attention={"n_kv_heads": None},
-        positions=PositionConfig("rotary", heads=(1, 2), stretch=StretchConfig(8.0, trained_len=16)),
-    ),
+    "decoder, stretched rotations of some heads": changed(LLAMA, attention={"n_kv_heads": None}, positions=SOME_HEADS),
     "decoder, YaRN": changed(LLAMA, positions=YARN),
     "encoder of T5": changed(tiny_config("t5-11-small"), architecture="encoder", output={"tied": True}),
     "encoder, a mix of layers": changed(BERT, layer_mix=True),
@@ -131,7 +125,7 @@ def test_names_are_those_that_people_know(tmp_path: Path) -> None:
     assert later.outputs == ["logits", "present.0.decoder.key", "present.0.decoder.value"]
 
 
-def test_an_unused_pooler_is_not_in_the_file(tmp_path: Path) -> None:
+def test_an_unused_pooler_is_left_out_and_shared_matrices_are_stored_once(tmp_path: Path) -> None:
     """RoBERTa's files hold one that nothing has trained."""
     model = tiny_model(changed(tiny_config("roberta-base"), pooler=True))
     onnx_engine.write(model, tmp_path, "float32")
@@ -140,17 +134,11 @@ def test_an_unused_pooler_is_not_in_the_file(tmp_path: Path) -> None:
     weights = [onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer]
     pooler = model.network.state_dict()["pooler.dense.weight"].numpy()
     assert not [w for w in weights if w.shape == pooler.shape and (np.allclose(w, pooler) or np.allclose(w.T, pooler))]
-
-
-def test_a_tied_matrix_is_stored_once(tmp_path: Path) -> None:
     model = tiny_model(changed(HELD["gpt2"], vocab_size=2000))
     onnx_engine.write(model, tmp_path, "float32")
     assert exact(onnx_engine.compare(model, tmp_path, 1))
     table = model.network.state_dict()["embedding.weight"]
     assert table.nbytes < (tmp_path / "model.onnx").stat().st_size < 1.5 * table.nbytes + 100_000
-
-
-def test_a_matrix_that_is_two_tables_transposed_is_computed_once(tmp_path: Path) -> None:
     make, tensor, types = onnx.helper, onnx.numpy_helper.from_array, onnx.TensorProto
     table = np.arange(6, dtype=np.float32).reshape(3, 2)
     nodes = [
@@ -171,7 +159,7 @@ def test_a_matrix_that_is_two_tables_transposed_is_computed_once(tmp_path: Path)
     np.testing.assert_allclose(found, 2 * table[[2]] @ table.T)
 
 
-def test_batch_and_length_are_free(tmp_path: Path) -> None:
+def test_batch_and_length_are_free_and_prompts_may_come_in_parts(tmp_path: Path) -> None:
     """Sizes that were not recorded, one token and one text among them, and padding on either side."""
     model = tiny_model(HELD["roberta-base"])
     onnx_engine.write(model, tmp_path, "float32")
@@ -181,9 +169,6 @@ def test_batch_and_length_are_free(tmp_path: Path) -> None:
         ids = torch.randint(5, VOCABULARY, real.shape)
         hidden = session({"input_ids": ids.numpy(), "attention_mask": real.long().numpy()})["last_hidden_state"]
         assert np.abs(hidden - model.network(ids, token_mask=real).hidden.numpy())[real.numpy()].max() < 1e-4
-
-
-def test_prompts_in_parts_give_what_whole_prompts_give(tmp_path: Path) -> None:
     onnx_engine.write(tiny_model(HELD["llama3-8b"]), tmp_path, "float32")
     session, ids = Session(tmp_path / "model.onnx"), torch.randint(5, VOCABULARY, (2, 7)).numpy()
     mask = np.ones((2, 7), dtype=np.int64)
@@ -195,30 +180,24 @@ def test_prompts_in_parts_give_what_whole_prompts_give(tmp_path: Path) -> None:
     assert np.abs(np.concatenate([first["logits"], second["logits"]], axis=1) - together).max() < 1e-4
 
 
-@pytest.mark.parametrize(
-    "config, part",
-    [
+def test_what_the_files_do_not_hold_is_named() -> None:
+    for config, part in (
         (NetworkConfig(architecture="recurrent-seq2seq", vocab_size=20), "networks of architecture recurrent-seq2seq"),
         (changed(BERT, attention={"sparse": SparseConfig(top_k=2)}), "sparse attention"),
         (changed(OWN, positions=PositionConfig("learned", layers=(0,))), "positions added in single layers"),
         (changed(LLAMA, positions=DYNAMIC), "rotary positions that go by the length of a text"),
         (changed(OWN, heads=HEADS["classify"]), "heads beside the output of a network that writes"),
-    ],
-)
-def test_what_the_files_do_not_hold_is_named(config: NetworkConfig, part: str) -> None:
-    assert onnx_engine.why_not(tiny_model(config)) == part
+    ):
+        assert onnx_engine.why_not(tiny_model(config)) == part
 
 
-def test_a_comparison_of_no_tokens_says_so() -> None:
+def test_a_comparison_says_of_how_many_tokens_and_labels_it_is(tmp_path: Path) -> None:
     empty = Comparison("log-probabilities", 4.8e-7, 1.0, "greedy tokens", 0.0, 0.0)
     assert _comparison_lines(empty, "onnx", "float32") == [
         "log-probabilities: largest difference 4.8e-07",
         "every output ended at once, so no greedy tokens and no speed were compared",
     ]
     assert "50.0% of the greedy tokens agree" in _comparison_lines(replace(empty, agreement=0.5, after=2.0), "onnx", "")
-
-
-def test_all_labels_are_compared_also_where_there_are_as_many_as_tokens(tmp_path: Path) -> None:
     rows = sample_rows(BERT, 1)
     shortest = min(range(len(rows)), key=lambda number: len(rows[number]))
     labels = tuple(f"label {number}" for number in range(max(map(len, rows))))

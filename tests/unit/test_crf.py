@@ -1,5 +1,6 @@
 """The conditional random field beside brute force over all sequences: sums, marginals, Viterbi, gradients (G4)."""
 
+import re
 from itertools import product
 from typing import Any
 
@@ -19,6 +20,7 @@ from atento.networks.crf import ILLEGAL, Chain, best_tags, forward_sums, illegal
 from atento.networks.heads import CRFHead
 from atento.networks.interface import Network
 from atento.training.losses import Call, losses
+from failing import fails
 
 IOB2 = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
 BIOES = ("B-X", "E-X", "I-X", "O", "S-X")
@@ -82,7 +84,7 @@ def test_probabilities_are_those_of_all_sequences(case: Any, length: int, seed: 
     assert best_tags(one, [length], chain)[0] == list(sequences[int(shares.argmax())])
 
 
-def test_the_factors_of_a_likelihood_are_conditional_probabilities() -> None:
+def test_likelihoods_are_products_of_conditionals_and_float32_agrees_with_brute_force() -> None:
     """p(tag | the tag behind it): the joint probability of the tags of an entity is made of these."""
     chain, scores = chain_of(IOB2, "IOB2", 3), torch.randn(4, 5, dtype=torch.float64)
     sequences, shares = every(scores, chain)
@@ -94,9 +96,6 @@ def test_the_factors_of_a_likelihood_are_conditional_probabilities() -> None:
         assert float(factors[word]) == pytest.approx(float(both / behind), abs=1e-12)
     last = sum(share for other, share in zip(sequences, shares) if other[3] == 4)
     assert float(factors[3]) == pytest.approx(float(last), abs=1e-12)
-
-
-def test_float32_agrees_with_brute_force_also_where_scores_are_large() -> None:
     scores = 20 * torch.randn(4, 5, generator=torch.Generator().manual_seed(1))
     chain = chain_of(IOB2, "IOB2", 1, torch.float32)
     sequences, shares = every(scores.double(), Chain(*(part.double() for part in chain)))
@@ -178,7 +177,7 @@ def crf_of(network: Network) -> CRFHead:
     return head
 
 
-def test_the_loss_reads_each_word_at_its_first_piece() -> None:
+def test_the_loss_reads_each_word_at_its_first_piece_and_halves_beside_a_teacher() -> None:
     """-1 is a further piece, a special token or padding; a row without a word, and a batch of such rows, give 0."""
     network = tagger()
     batch = batch_of([[-1, 4, 1, -1, 3, -1], [0, -1, 2, 4, -1, -1], [-1] * 6])
@@ -191,16 +190,10 @@ def test_the_loss_reads_each_word_at_its_first_piece() -> None:
             expected -= float(shares[sequences.index(tags)].log())
     assert float(loss.detach()) == float(nll) == pytest.approx(expected, abs=1e-5) and batch.counts() == {"tagging": 6}
     assert float(losses(network, batch_of([[-1] * 6]), Call())["tagging"][1]) == 0.0
-
-
-def test_the_last_tag_of_a_sentence_that_is_cut_is_not_its_end() -> None:
-    """B-X may not end a sentence in BIOES, but one that is cut may end there."""
+    # B-X may not end a sentence in BIOES, but one that is cut may end there
     network = tagger(labels=BIOES)
     cut, whole = (float(losses(network, batch_of([[3, 0]], [ends]), Call())["tagging"][1]) for ends in (False, True))
     assert cut < 100 and whole > 1e5
-
-
-def test_what_the_loss_does_with_other_options() -> None:
     network, batch = tagger(), batch_of([[4, 1, 3, 4], [0, 2, 4, -1]])
     plain = losses(network, batch, Call())["tagging"]
     # a teacher of the same marginals: the soft loss is 0, so that half of the loss is left
@@ -215,24 +208,12 @@ def test_what_the_loss_does_with_other_options() -> None:
     assert float(nll) == pytest.approx(float(plain[1]))
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
+def test_heads_that_are_refused() -> None:
+    for options, says in (
         ({"labels": ("O",)}, "`labels` must name at least two for a crf head: got ['O']"),
-        ({"labels": IOB2, "side": "both"}, "`side` both is for classes, a number or an answer: got a crf head"),
+        ({"side": "both"}, "`side` both is for classes, a number or an answer: got a crf head"),
         ({"labels": ("O", "O")}, "`labels` must differ: got ['O', 'O']"),
-        (
-            {"labels": IOB2, "center": 1.0},
-            "`center` and a `spread` above 0 belong to a regression head: got a crf head",
-        ),
-    ],
-)
-def test_heads_that_are_refused(options: dict[str, object], says: str) -> None:
-    with pytest.raises(RecipeError) as refusal:
-        HeadConfig("crf", **options)  # type: ignore[arg-type]
-    assert str(refusal.value) == says
-
-
-def test_a_head_needs_labels_outside_of_a_recipe() -> None:
-    with pytest.raises(RecipeError, match="`labels` of a crf head may be empty in a recipe alone"):
-        tagger(labels=())
+        ({"center": 1.0}, "`center` and a `spread` above 0 belong to a regression head: got a crf head"),
+    ):
+        fails(RecipeError, f"^{re.escape(says)}$", HeadConfig, "crf", **{"labels": IOB2} | options)
+    fails(RecipeError, "`labels` of a crf head may be empty in a recipe alone", tagger, labels=())

@@ -40,6 +40,7 @@ from atento.training.losses import on_device
 from atento.training.replica import joined
 from atento.training.step import Updater
 from cuda_twin import CudaTensor, cuda_twin
+from failing import fails
 from test_attention_kernels import MASKS, B, H, S, T, check_dropout
 from test_attention_varlen import MASKS as VARLEN_MASKS
 from test_attention_varlen import outcome, qkv
@@ -64,8 +65,7 @@ def test_the_twin_tells_devices_apart(twin: None) -> None:
         x + torch.ones(2, 3)
     with pytest.raises(RuntimeError, match="same device"):
         torch.ones(2, 3)[x[0].long()]
-    with pytest.raises(RuntimeError, match="numpy"):
-        x.numpy()
+    fails(RuntimeError, "numpy", x.numpy)
 
 
 @pytest.mark.covering
@@ -92,8 +92,7 @@ def test_dropout_of_attention_on_a_gpu_is_a_function_of_its_key(twin: None) -> N
     check_dropout("cuda:0")
     assert torch.equal(torch.default_generator.get_state(), state)
     x = torch.zeros(1, 1, 1, 8)
-    with pytest.raises(ValueError, match="drops weights on a GPU alone"):
-        attend(x, x, x, dropout=0.1, kernel="fused")
+    fails(ValueError, "drops weights on a GPU alone", attend, x, x, x, dropout=0.1, kernel="fused")
 
 
 @pytest.mark.parametrize(("smoothing", "r_drop"), [(0.0, 0.0), (0.1, 0.0), (0.1, 2.0)])
@@ -188,8 +187,7 @@ NETWORKS["encoder"] = NetworkConfig(**DROPS, architecture="encoder", heads=HEADS
 
 
 def batch_for(name: str) -> Batch:
-    g = torch.Generator().manual_seed(2)
-    ids = torch.randint(4, SIZES["vocab_size"], (6, 9), generator=g)
+    ids = torch.randint(4, SIZES["vocab_size"], (6, 9), generator=torch.Generator().manual_seed(2))
     token_mask = torch.arange(9) < torch.tensor([9, 3, 9, 5, 1, 7])[:, None]
     inputs: dict[str, Tensor] = {"ids": ids, "token_mask": token_mask}
     if name == "encoder-decoder":
@@ -315,10 +313,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "micro-world-answers": lambda model: model.answer("who sleeps ?", "the white cat sleeps ."),
     "micro-world-entailment": lambda model: model.classify([("the cat sleeps .", "a cat sleeps .")]),
     "micro-world-entities": lambda model: model.tag(["Ana sees Rui ."]),
-    "micro-world-lm": lambda model: (
-        model.generate(["the cat"], max_new_tokens=8),
-        model.perplexity(["a cat sleeps ."]),
-    ),
+    "micro-world-lm": lambda m: (m.generate(["the cat"], max_new_tokens=8), m.perplexity(["a cat sleeps ."])),
     "micro-world-mlm": lambda model: (model.fill("the <mask> sleeps ."), model.embed(["a cat", "dogs"]).round(4)),
     "micro-world-tense": lambda model: model.classify(["the cat sleeps ."]),
 }

@@ -1,7 +1,6 @@
 """Beams of several requests in one search find what each finds alone: random arrivals, ends and cancellations."""
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +27,7 @@ from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, V, network_of
 
 CPU = torch.device("cpu")
 EOS = 2
+RECURRENT = NetworkConfig(**SIZES | {"n_heads": 1}, architecture="recurrent-seq2seq", recurrent=RecurrentConfig())
 NETWORKS: dict[str, tuple[NetworkConfig, bool]] = {  # configuration, and whether its steps are fast
     "transformer": (ENCODER_DECODERS["transformer"], True),
     "t5": (ENCODER_DECODERS["t5"], True),
@@ -36,10 +36,7 @@ NETWORKS: dict[str, tuple[NetworkConfig, bool]] = {  # configuration, and whethe
     "alibi": (DECODERS["alibi"], True),
     "transformer, plain": (ENCODER_DECODERS["transformer"], False),
     "gpt2, plain": (DECODERS["gpt2"], False),
-    "recurrent": (
-        NetworkConfig(**SIZES | {"n_heads": 1}, architecture="recurrent-seq2seq", recurrent=RecurrentConfig()),
-        False,
-    ),
+    "recurrent": (RECURRENT, False),
 }
 
 
@@ -55,42 +52,20 @@ def batch_of(steps: Any, width: int) -> RunningBatch:
     return JoinedRows(steps, part=4, device=CPU, width=width)
 
 
-def stops(ids: list[int]) -> bool:
-    return ids[-1] % 7 == 3
-
-
 def random_asked(rng: random.Random, width: int) -> BeamRequest:
     """A search for one or two inputs under any options that beams can share a step with."""
-    strategy = Beam(
-        width,
-        rng.choice([0.0, 0.6, 1.0]),
-        rng.randint(1, width),
-        rng.choice(["fixed", "shrinking"]),
-        rng.choice(["filled", "likely", "sure"]),
-    )
+    penalty, n_best = rng.choice([0.0, 0.6, 1.0]), rng.randint(1, width)
+    ends = rng.choice(["fixed", "shrinking"]), rng.choice(["filled", "likely", "sure"])
+    strategy = Beam(width, penalty, n_best, *ends)
     count = rng.choice([1, 1, 2])
     limits = [rng.randint(0, 12) for _ in range(count)]
-    rules = rng.choice(
-        [
-            *[()] * 4,
-            (RepetitionPenalty(1.3),),
-            (RepetitionPenalty(1.2, prompt=True), NoRepeatNGrams(2)),
-            (CountPenalty(1.0, 0.5),),
-            (Forced({0: 5, 2: 9}),),
-            (ForcedLast(EOS, limits),),
-        ]
-    )
-    return BeamRequest(
-        strategy,
-        Request(
-            limits,
-            rng.choice([0, 0, 0, 1, 4]),
-            rng.choice([(EOS,), (EOS,), (EOS,), (5, 6), ()]),
-            rules,
-            prompts=[[rng.randrange(4, V) for _ in range(rng.choice([1, 2, 5, 9, 30]))] for _ in range(count)],
-            stop=stops if rng.random() < 0.15 else None,
-        ),
-    )
+    penalties = (RepetitionPenalty(1.2, prompt=True), NoRepeatNGrams(2)), (CountPenalty(1.0, 0.5),)
+    forced = (Forced({0: 5, 2: 9}),), (ForcedLast(EOS, limits),)
+    rules = rng.choice([*[()] * 4, (RepetitionPenalty(1.3),), *penalties, *forced])
+    least, ends = rng.choice([0, 0, 0, 1, 4]), rng.choice([(EOS,), (EOS,), (EOS,), (5, 6), ()])
+    prompts = [[rng.randrange(4, V) for _ in range(rng.choice([1, 2, 5, 9, 30]))] for _ in range(count)]
+    stop = (lambda ids: ids[-1] % 7 == 3) if rng.random() < 0.15 else None
+    return BeamRequest(strategy, Request(limits, least, ends, rules, prompts=prompts, stop=stop))
 
 
 @dataclass(eq=False)
@@ -204,19 +179,13 @@ def test_a_search_whose_logits_are_no_numbers_fails_alone() -> None:
         check_equal(expected[number])
 
 
-def shared_searches() -> Iterator[tuple[BeamRequest, bool]]:
-    request = Request([4], 0, (EOS,), prompts=[[5]])
-    yield BeamRequest(Beam(4), request), True
-    yield BeamRequest(Beam(WIDEST), replace(request, required=[[]])), True
-    yield BeamRequest(Beam(WIDEST + 1), request), False
-    yield BeamRequest(Beam(4, groups=2), request), False
-    yield BeamRequest(Beam(4), replace(request, required=[[[5]]])), False
-    yield BeamRequest(Beam(4), replace(request, trace=Trace())), False
-
-
 def test_only_beams_of_one_group_without_required_words_share_steps() -> None:
-    for asked, shares in shared_searches():
-        assert BeamLanes.takes(asked) == shares
+    request = Request([4], 0, (EOS,), prompts=[[5]])
+    shared = (Beam(4), {}), (Beam(WIDEST), {"required": [[]]})
+    alone: Any = (Beam(WIDEST + 1), {}), (Beam(4, groups=2), {}), (Beam(4), {"required": [[[5]]]})
+    for strategy, changes in (*shared, *alone, (Beam(4), {"trace": Trace()})):
+        takes = BeamLanes.takes(BeamRequest(strategy, replace(request, **changes)))
+        assert takes == ((strategy, changes) in shared)
 
 
 def test_a_lane_holds_nothing_of_searches_that_have_ended() -> None:

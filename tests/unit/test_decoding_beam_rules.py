@@ -19,6 +19,7 @@ from atento.decoding.choosing import best_token
 from atento.decoding.contract import Request
 from atento.decoding.contract import Written as RowsWritten
 from atento.decoding.token_loop import token_search as greedy
+from failing import fails
 from test_decoding_chains import EOS, LONGEST, START, Chain, Written, assert_same, entry, ids
 
 A, C = 2, 3
@@ -73,8 +74,7 @@ def slow(
             candidates = []
             for total, tokens, scores in side.live:
                 own = chain.log_probs(sentence, [START, *prefix, *tokens])
-                changed = dearer_by_hand(own, tokens) if ruled else own
-                for token, score in enumerate(changed):
+                for token, score in enumerate(dearer_by_hand(own, tokens) if ruled else own):
                     if length <= least and token in eos:
                         continue
                     told_off = total + score - strategy.diversity * taken[token]
@@ -181,22 +181,20 @@ def test_h6_groups_by_hand() -> None:
     assert [math.exp(h.log_prob) for h in far] == pytest.approx([0.5, 0.4])  # what was taken off is not told
 
 
+def best_by_end(toy: Written, width: int) -> list[list[int]]:
+    """The best ids of the three ends: filled, likely, sure."""
+    ends: Any = ("filled", "likely", "sure")
+    return [generate(toy, ids(0), Beam(width, until=until), max_new_tokens=6)[0][0].ids for until in ends]
+
+
 def test_h7_the_three_ends_differ_by_hand() -> None:
     """k = 1. "</s>" has .6 and is found at once: filled. "2" has .4, then is certain for three steps: log .4 / 4 = -.23
     is better than log .6 = -.51, but at its present length of one it is not (-.92): likely stops, sure goes on."""
     toy = Written(3, {(): {EOS: 0.6, A: 0.4}, (A,): {A: 1.0}, (A, A): {A: 1.0}, (A, A, A): {EOS: 1.0}})
-    best = {
-        until: generate(toy, ids(0), Beam(1, until=until), max_new_tokens=6)[0][0].ids
-        for until in ("filled", "likely", "sure")
-    }
-    assert best == {"filled": [], "likely": [], "sure": [A, A, A]}
+    assert best_by_end(toy, 1) == [[], [], [A, A, A]]
     # k = 2: "</s>" (.3, -1.2 each) and "2 </s>" (.12, -1.06) fill the beam; "2 2" (.42, -.43) is already better
     toy = Written(4, {(): {EOS: 0.3, A: 0.6, C: 0.1}, (A,): {A: 0.7, EOS: 0.2, C: 0.1}})
-    best = {
-        until: generate(toy, ids(0), Beam(2, until=until), max_new_tokens=6)[0][0].ids
-        for until in ("filled", "likely", "sure")
-    }
-    assert best == {"filled": [A], "likely": [A, A], "sure": [A, A]}
+    assert best_by_end(toy, 2) == [[A], [A, A], [A, A]]
 
 
 @settings(max_examples=40)
@@ -221,11 +219,10 @@ def slow_without_end(chain: Chain, sentence: int, strategy: Beam, most: int) -> 
     live: list[tuple[float, list[int]]] = [(0.0, [])]
     best = -math.inf
     for length in range(1, most + 1):
-        grown = [
-            (total + score, [*tokens, token])
-            for total, tokens in live
-            for token, score in enumerate(chain.log_probs(sentence, [START, *tokens]))
-        ]
+        grown = []
+        for total, tokens in live:
+            scores = enumerate(chain.log_probs(sentence, [START, *tokens]))
+            grown += [(total + score, [*tokens, token]) for token, score in scores]
         grown.sort(key=lambda one: -one[0])
         for total, tokens in grown[: strategy.width]:
             if tokens[-1] == EOS:
@@ -286,12 +283,8 @@ def test_h1_h6_where_rules_leave_nothing_the_output_stops_unfinished() -> None:
 
     for strategy in (Greedy(), Beam(3, n_best=3)):
         found = generate(chain, ids(0, 1), strategy, max_new_tokens=5, rules=[nothing], min_new_tokens=4)
-        before = generate(chain, ids(0), strategy, max_new_tokens=2, min_new_tokens=2)[0]
-        assert_same(found[0], before)
+        assert_same(found[0], generate(chain, ids(0), strategy, max_new_tokens=2, min_new_tokens=2)[0])
         assert all(len(h.ids) >= 4 for h in found[1])
-
-
-# Required words ----------------------------------------------------------------------------------------------------
 
 
 def holds(output: list[int], wanted: list[list[int]]) -> bool:
@@ -326,19 +319,12 @@ def test_h6_required_sequences_may_overlap() -> None:
     wanted=st.lists(st.lists(st.sampled_from([0, 2, 3]), min_size=1, max_size=2), max_size=2),
     penalty=st.sampled_from([0.0, 1.0]),
 )
-def test_h6_required_words_full_width_finds_the_best_output_that_holds_them(
-    seed: int, wanted: list[list[int]], penalty: float
-) -> None:
+def test_h6_required_words_full_width_finds_the_best_output(seed: int, wanted: list[list[int]], penalty: float) -> None:
     """Against all outputs there are, in a batch with a row that requires nothing."""
     most, vocab_size = 5, 4
     chain = Chain.random(seed, 2, vocab_size)
-    found = generate(
-        chain,
-        ids(0, 1),
-        Beam(vocab_size**most, penalty, 3, until="sure"),
-        max_new_tokens=most,
-        required=[wanted, []],
-    )
+    wide = Beam(vocab_size**most, penalty, 3, until="sure")
+    found = generate(chain, ids(0, 1), wide, max_new_tokens=most, required=[wanted, []])
     for sentence, needs in ((0, wanted), (1, [])):
         outputs = []
         for length in range(most):
@@ -348,9 +334,7 @@ def test_h6_required_words_full_width_finds_the_best_output_that_holds_them(
                     scores = [chain.log_probs(sentence, [START, *forced[:n]])[t] for n, t in enumerate(forced)]
                     outputs.append(entry(list(tokens), scores, True, penalty))
         outputs.sort(key=lambda one: -one.score)
-        finished = [one for one in found[sentence] if one.finished]
-        assert_same(finished, outputs[: len(finished)])
-        assert len(finished) == min(3, len(outputs))
+        assert_same([one for one in found[sentence] if one.finished], outputs[:3])
 
 
 @settings(max_examples=40)
@@ -374,8 +358,7 @@ def test_h6_every_output_holds_its_required_words_whenever_the_limit_allows(
     found = generate(chain, ids(0, 1, 2), strategy, max_new_tokens=most, required=wanted)
     for row, needs in enumerate(wanted):
         assert found[row]
-        alone = generate(chain, ids(row), strategy, max_new_tokens=most[row], required=[needs])[0]
-        assert_same(found[row], alone)
+        assert_same(found[row], generate(chain, ids(row), strategy, max_new_tokens=most[row], required=[needs])[0])
         for one in found[row]:
             assert holds(one.ids, needs)
             forced = [*one.ids, EOS] if one.finished else one.ids
@@ -383,7 +366,7 @@ def test_h6_every_output_holds_its_required_words_whenever_the_limit_allows(
             assert one.token_scores == pytest.approx(scores, abs=1e-9)
 
 
-def test_h6_required_words_share_the_beam_out() -> None:
+def test_h6_required_words_share_the_beam_out_and_what_cannot_be_required() -> None:
     """k = 2. "4" is rare at the start (.02), rarer behind "2" or "3" (.01), and one of the three has to come first.
 
     By sums alone "2" (.5) and "3" (.48) would be kept and only "2 4" (.005) be found; as "4" lacks nothing any more, it
@@ -392,11 +375,7 @@ def test_h6_required_words_share_the_beam_out() -> None:
     rules = {(): {A: 0.5, C: 0.48, 4: 0.02}, (A,): {A: 0.99, 4: 0.01}, (C,): {C: 0.99, 4: 0.01}}
     [[found]] = generate(Written(5, rules), ids(0), Beam(2, 0.0, until="sure"), max_new_tokens=3, required=[[[4]]])
     assert found.ids == [4] and math.exp(found.log_prob) == pytest.approx(0.02)
-
-
-@pytest.mark.parametrize(
-    ("required", "options", "message"),
-    [
+    for required, options, message in (
         ([[[2, 3, 2, 3]]], {}, "`required` must fit into `max_new_tokens`: row 0 needs 4 tokens and has 3"),
         ([[[]]], {}, "a required sequence must hold a token at least: got an empty one for row 0"),
         ([[[2, EOS]]], {}, r"none of them an end: row 0 has \[2, 1\]"),
@@ -404,20 +383,9 @@ def test_h6_required_words_share_the_beam_out() -> None:
         ([[[2]]], {"strategy": Beam(4, groups=2)}, "required words and `groups` exclude each other"),
         ([[[2]]], {"strategy": Greedy()}, "`required` needs a beam search: got Greedy"),
         ([[[2]]], {"stop": lambda ids: False}, "required words and a stop string exclude each other"),
-    ],
-)
-def test_h6_what_cannot_be_required_is_refused(required: Any, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        generate(
-            Chain.random(0, 1, 4), ids(0), **{"strategy": Beam(2), "max_new_tokens": 3, "required": required} | options
-        )
-
-
-# Stop strings, and the parts ---------------------------------------------------------------------------------------
-
-
-def request(most: list[int], **more: Any) -> Request:
-    return Request(most, 0, (EOS,), **more)
+    ):
+        options = {"strategy": Beam(2), "max_new_tokens": 3, "required": required} | options
+        fails(ValueError, message, generate, Chain.random(0, 1, 4), ids(0), **options)
 
 
 @settings(max_examples=30)
@@ -430,18 +398,18 @@ def test_h1_h6_an_output_may_end_by_what_it_says(seed: int, width: int, most: in
 
     chain = Chain.random(seed, 2, 4)
     first, state = torch.full((2,), START), chain.begin(ids(0, 1), None)
-    [one], [two] = greedy(chain, state, first, Greedy(), request([most, most], stop=stop))
-    [a, *_], [b, *_] = beam(chain, lambda: state, first, Beam(1, 0.0), request([most, most], stop=stop))
+    request = Request([most, most], 0, (EOS,), stop=stop)
+    [one], [two] = greedy(chain, state, first, Greedy(), request)
+    [a, *_], [b, *_] = beam(chain, lambda: state, first, Beam(1, 0.0), request)
     assert (one, two) == (a, b)
-    [narrow, _] = beam(chain, lambda: state, first, Beam(width, 0.0, width), request([most, most], stop=stop))
+    [narrow, _] = beam(chain, lambda: state, first, Beam(width, 0.0, width), request)
     for h in (one, two, *narrow):
         assert not any(stop(h.ids[:n]) for n in range(1, len(h.ids)))  # nothing is written past a stop
         stopped = bool(h.ids) and stop(h.ids)
         assert h.finished or (len(h.ids) == most and not stopped)
         assert len(h.token_scores) == len(h.ids) + (h.finished and not stopped)
-    wide = Beam(4**most if most < 5 else 1, 0.0)
-    [whole, _] = beam(chain, lambda: state, first, wide, request([most, most], stop=stop))
     if most < 5:
+        [whole, _] = beam(chain, lambda: state, first, Beam(4**most, 0.0), request)
         best = -math.inf
         for length in range(most + 1):
             for tokens in product((0, 2, 3), repeat=length):
@@ -469,10 +437,8 @@ def test_h6_the_highest_sums_are_those_of_topk(vocab_size: int, width: int) -> N
         found = highest(log_probs, scores, count)
         wanted = (scores.unsqueeze(2) + log_probs).flatten(1).topk(min(count, width * vocab_size), dim=1)
         assert torch.equal(found.scores, wanted.values)
-        again = scores.gather(1, found.parents) + log_probs.flatten(1).gather(
-            1, found.parents * vocab_size + found.tokens
-        )
-        assert torch.equal(again, found.scores)
+        places = found.parents * vocab_size + found.tokens
+        assert torch.equal(scores.gather(1, found.parents) + log_probs.flatten(1).gather(1, places), found.scores)
         pairs = [set(zip(*row)) for row in zip(found.parents.tolist(), found.tokens.tolist())]
         assert all(len(row) == found.scores.shape[1] for row in pairs)
 
@@ -491,14 +457,11 @@ def test_h1_the_best_token_is_the_first_of_the_highest(vocab_size: int) -> None:
 
 @settings(max_examples=30)
 @given(data=st.data(), width=st.integers(1, 3), vocab_size=st.sampled_from([3, 5000]), spread=st.integers(0, 3))
-def test_h6_of_equal_sums_the_earlier_comes_first(
-    data: st.DataObject, width: int, vocab_size: int, spread: int
-) -> None:
+def test_h6_of_equal_sums_the_first_is_first(data: st.DataObject, width: int, vocab_size: int, spread: int) -> None:
     """Whole numbers, so that most are equal: the order of a stable sort, for as many places as there are."""
     g = torch.Generator().manual_seed(data.draw(st.integers(0, 1000)))
     log_probs = -torch.randint(0, spread + 1, (2, width, vocab_size), generator=g).float()
     scores = -torch.randint(0, 2, (2, width), generator=g).float()
     found = highest(log_probs, scores, 2 * width)
     wanted = (scores.unsqueeze(2) + log_probs).flatten(1).sort(dim=1, descending=True, stable=True).indices
-    got = found.parents * vocab_size + found.tokens
-    assert torch.equal(got[:, :width], wanted[:, :width])
+    assert torch.equal((found.parents * vocab_size + found.tokens)[:, :width], wanted[:, :width])

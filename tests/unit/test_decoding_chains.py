@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.decoding import Beam, Greedy, Hypothesis, generate
+from failing import fails
 
 EOS, START = 1, 0
 STATES, LONGEST = 97, 12
@@ -29,10 +30,7 @@ class ChainState:
 
 
 class Chain:
-    """A toy whose next-token logits depend on sentence and whole history, through a code into a random table.
-
-    The length is part of the place in the table, so that no two outputs are made of the same numbers and tie.
-    """
+    """A toy whose next logits depend on sentence, length and whole history by a code, so that no two outputs tie."""
 
     start_id, eos_id, pad_id = START, EOS, 0
 
@@ -93,9 +91,7 @@ def test_h6_a_full_beam_finds_the_true_optimum(seed: int, vocab_size: int, most:
         everything = []
         for length in range(most):
             for tokens in product(words, repeat=length):
-                scores = [
-                    chain.log_probs(sentence, [START, *tokens[:t]])[token] for t, token in enumerate((*tokens, EOS))
-                ]
+                scores = [chain.log_probs(sentence, [START, *tokens[:n]])[t] for n, t in enumerate((*tokens, EOS))]
                 everything.append(entry(list(tokens), scores, True, penalty))
         everything.sort(key=lambda hypothesis: -hypothesis.score)
         assert_same(found[sentence], everything[:5])
@@ -108,9 +104,7 @@ def test_h6_a_full_beam_finds_the_true_optimum(seed: int, vocab_size: int, most:
     strategy=st.sampled_from([Greedy(), Beam(1), Beam(3, 1.0, 2), Beam(4, 0.5, 4, "shrinking")]),
     limit=st.integers(1, 8),
 )
-def test_h6_v9_a_row_is_the_same_alone_and_in_any_batch(
-    seed: int, order: list[int], strategy: Greedy | Beam, limit: int
-) -> None:
+def test_h6_v9_a_row_is_the_same_in_any_batch(seed: int, order: list[int], strategy: Greedy | Beam, limit: int) -> None:
     """Bit for bit: sentences that end earlier leave, and the rest do not notice."""
     chain = Chain.random(seed, 5, 4)
     together = generate(chain, ids(*order), strategy, max_new_tokens=limit)
@@ -170,7 +164,7 @@ class Histories:
 A, C = 2, 3
 
 
-def test_h7_the_two_stopping_rules_differ() -> None:
+def test_h7_h8_j7_stopping_rules_ends_penalties_and_the_greedy_miss() -> None:
     """k = 2. The end (.4) and "a" (.35) lead. Fixed keeps "c" (.25) in the freed place, and "c" ends surely.
 
     Shrinking goes on with "a" alone: a a </s> is .35·.45·.6, -2.36 in three, -.785 each, better than -.916 for the
@@ -182,34 +176,22 @@ def test_h7_the_two_stopping_rules_differ() -> None:
     [[shrinking]] = generate(toy, ids(0), Beam(2, stopping="shrinking"), max_new_tokens=5)
     assert fixed.ids == [C] and fixed.score == pytest.approx(math.log(0.25) / 2)
     assert shrinking.ids == [A, A] and shrinking.score == pytest.approx(math.log(0.35 * 0.45 * 0.6) / 3)
-
-
-def test_h7_all_k_hypotheses_may_end_in_one_step() -> None:
-    """Then the shrunk beam is empty, and nothing goes on (S2: until k = 0)."""
+    # then the shrunk beam is empty, and nothing goes on (S2: until k = 0)
     toy = Written(4, {(): {A: 0.6, C: 0.4}, (A,): {EOS: 0.9, A: 0.1}, (C,): {EOS: 0.9, A: 0.1}})
     [found] = generate(toy, ids(0), Beam(2, 0.0, 2, "shrinking"), max_new_tokens=5)
     assert [(h.ids, h.finished) for h in found] == [([A], True), ([C], True)]
     assert [h.log_prob for h in found] == pytest.approx([math.log(0.54), math.log(0.36)])
-
-
-def test_h7_ends_in_several_ways_leave_room_for_what_goes_on() -> None:
-    """k = 2, three ends (.27, .26, .08) between "c c" (.32) and "a a" (.06), which has the second slot all the same."""
+    # k = 2, three ends (.27, .26, .08) between "c c" (.32) and "a a" (.06), which has the second slot all the same
     rules = {(): {A: 0.6, C: 0.4}, (A,): {EOS: 0.46, 4: 0.44, A: 0.1}, (C,): {C: 0.8, EOS: 0.2}, (A, A): {EOS: 1.0}}
     toy = Written(5, rules | {(C,) * n: {C: 1.0} for n in (2, 3, 4)})
     [found] = generate(toy, ids(0), Beam(2, 0.0, 2), max_new_tokens=5, eos_id=(EOS, 4))
     assert [(h.ids, h.finished) for h in found] == [([A], True), ([A, A], True)]
-
-
-def test_h8_summed_log_probability_prefers_short_outputs_and_the_penalty_mends_it() -> None:
-    """ "</s>" has .4, "a a </s>" .6·.8·.8 = .384: short wins by sum, long by mean."""
+    # "</s>" has .4, "a a </s>" .6·.8·.8 = .384: short wins by sum, long by mean
     toy = Written(3, {(): {EOS: 0.4, A: 0.6}, (A,): {EOS: 0.2, A: 0.8}, (A, A): {EOS: 0.8, A: 0.2}})
     [[short]] = generate(toy, ids(0), Beam(3, length_penalty=0.0), max_new_tokens=4)
     [[long]] = generate(toy, ids(0), Beam(3, length_penalty=1.0), max_new_tokens=4)
     assert short.ids == [] and short.score == pytest.approx(math.log(0.4))
     assert long.ids == [A, A] and long.score == pytest.approx(math.log(0.384) / 3)
-
-
-def test_j7_greedy_misses_the_best_path_and_beam_two_finds_it() -> None:
     toy = Written(5, {(): {A: 0.6, C: 0.4}, (A,): {EOS: 0.4, A: 0.3, 4: 0.3}, (C,): {EOS: 0.9, A: 0.1}})
     [[greedy]] = generate(toy, ids(0), Greedy(), max_new_tokens=3)
     [[beam]] = generate(toy, ids(0), Beam(2, 0.0), max_new_tokens=3)
@@ -232,14 +214,11 @@ def test_l4_the_beam_of_the_notes_step_by_step() -> None:
         assert not any(h.finished for h in found)
 
 
-def test_unfinished_outputs_only_fill_up() -> None:
+def test_unfinished_outputs_only_fill_up_and_there_may_be_fewer_than_asked_for() -> None:
     """A finished output stands before any that the limit cut off, however likely that one was."""
     toy = Written(3, {(): {EOS: 0.1, A: 0.9}, (A,): {A: 1.0}, (A, A): {A: 1.0}})
     [found] = generate(toy, ids(0), Beam(2, 0.0, 2), max_new_tokens=2)
     assert [(h.ids, h.finished) for h in found] == [([], True), ([A, A], False)]
-
-
-def test_fewer_outputs_than_asked_for_where_there_are_no_more() -> None:
     toy = Written(3, {(): {A: 1.0}})
     [found] = generate(toy, ids(0), Beam(4, 1.0, 4), max_new_tokens=5)
     assert [h.ids for h in found] == [[A]] and found[0].log_prob == 0.0
@@ -259,18 +238,14 @@ def test_limits_of_each_row(strategy: Greedy | Beam) -> None:
 
 
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(3)])
-def test_any_of_several_end_tokens_ends(strategy: Greedy | Beam) -> None:
+def test_any_of_several_end_tokens_ends_and_a_prefix_is_not_repeated(strategy: Greedy | Beam) -> None:
     toy = Written(5, {(): {A: 0.9, C: 0.1}, (A,): {4: 0.8, C: 0.2}, (A, 4): {C: 1.0}, (A, 4, C): {EOS: 1.0}})
     [[usual]] = generate(toy, ids(0), strategy, max_new_tokens=6)
     [[early]] = generate(toy, ids(0), strategy, max_new_tokens=6, eos_id=(EOS, 4))
     [[other]] = generate(toy, ids(0), strategy, max_new_tokens=6, eos_id=C)
     assert usual.ids == [A, 4, C] and early.ids == [A] and other.ids in ([A, 4], [])
     assert usual.finished and early.finished and other.finished
-
-
-@pytest.mark.parametrize("strategy", [Greedy(), Beam(3)])
-def test_a_prefix_is_read_and_not_repeated(strategy: Greedy | Beam) -> None:
-    """Each row may have its own; what is written is what follows it."""
+    # each row may have its own; what is written is what follows it
     toy = Written(5, {(): {A: 1.0}, (A,): {A: 1.0}, (C, C): {4: 1.0}, (A, C): {A: 0.6, C: 0.4}})
     found = generate(toy, ids(0, 0), strategy, max_new_tokens=4, prefix_ids=torch.tensor([[C, C], [A, C]]))
     assert [row[0].ids for row in found] == [[4], [A]]
@@ -293,10 +268,7 @@ def test_what_cannot_be_is_refused() -> None:
         ({"n_best": 0}, "`n_best` must lie between 1 and `width` 4: got 0"),
         ({"stopping": "never"}, "`stopping` must be 'fixed' or 'shrinking': got 'never'"),
     ):
-        with pytest.raises(ValueError, match=message):
-            replace(Beam(), **bad)  # type: ignore[arg-type]
+        fails(ValueError, message, replace, Beam(), **bad)
     chain = Chain.random(0, 2, 4)
-    with pytest.raises(ValueError, match="`max_new_tokens` gives one number a row: got 3 for 2 rows"):
-        generate(chain, ids(0, 1), Greedy(), max_new_tokens=[1, 2, 3])
-    with pytest.raises(ValueError, match=r"unknown strategy 'int'\. Known: Beam, Greedy"):
-        generate(chain, ids(0), 3, max_new_tokens=1)  # type: ignore[arg-type]
+    fails(ValueError, "`max_new_tokens` .* 3 for 2", generate, chain, ids(0, 1), Greedy(), max_new_tokens=[1, 2, 3])
+    fails(ValueError, r"unknown strategy 'int'\. Known: Beam, Greedy", generate, chain, ids(0), 3, max_new_tokens=1)

@@ -30,6 +30,7 @@ from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_cli.main import application
 from atento_serve.engine.requests import generator_for
+from failing import fails
 
 TEXTS = ["abcab", "dd c", "e"]
 MOST = 6
@@ -77,11 +78,8 @@ TABLE: list[tuple[str, Any, dict[str, Any]]] = [  # option, value, the options b
     ("stop_tokens", ["a", "."], {}),
     ("seed", 9, {"sample": True}),
 ]
-ALIKE = {  # they change no output: test_v9_neither_batch_size_nor_order_changes_a_translation, test_decoding_draft
-    "batch_tokens",
-    "draft",
-    "draft_tokens",
-}
+# they change no output: test_v9_neither_batch_size_nor_order_changes_a_translation, test_decoding_draft
+ALIKE = {"batch_tokens", "draft", "draft_tokens"}
 Outputs = list[list[tuple[str, float]]]
 
 
@@ -94,16 +92,9 @@ def tokenizer() -> Tokenizer:
 def folder(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network with random weights, large enough that its distributions are peaked, as a model folder."""
     torch.manual_seed(5)
-    config = NetworkConfig(
-        d_model=16,
-        d_ff=24,
-        n_heads=2,
-        n_layers=1,
-        dropout=0.0,
-        vocab_size=tokenizer.vocab_size,
-        ids=SpecialIds(pad=tokenizer.pad_id, start=tokenizer.bos_id, eos=tokenizer.eos_id),
-    )
-    network = build_network(config).eval()
+    ids = SpecialIds(pad=tokenizer.pad_id, start=tokenizer.bos_id, eos=tokenizer.eos_id)
+    sizes = {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1, "vocab_size": tokenizer.vocab_size}
+    network = build_network(NetworkConfig(dropout=0.0, ids=ids, **sizes)).eval()
     with torch.no_grad():
         for weight in network.parameters():
             weight.mul_(1.6)
@@ -118,8 +109,7 @@ def model(folder: Path) -> Model:
 
 
 def by_python(model: Model, options: dict[str, Any]) -> Outputs:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AtentoWarning)
+    with warnings.catch_warnings(action="ignore", category=AtentoWarning):
         found = model.translations(TEXTS, **{"max_new_tokens": MOST, **options})
     return [[(one.text, one.hypothesis.score) for one in row] for row in found]
 
@@ -150,8 +140,7 @@ def by_recipe(model: Model, options: dict[str, Any]) -> Outputs:
     decoding = {"max_new_tokens": MOST, **options}
     loaded = load_recipe({"task": "translation", "data": {"train": {"world": "train"}}, "decoding": decoding})
     assert not [line for line in loaded.warnings if "decoding" in line]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AtentoWarning)
+    with warnings.catch_warnings(action="ignore", category=AtentoWarning):
         found = text_generator(model, loaded.recipe.decoding).write(TEXTS)
     return [[(one.text, one.hypothesis.score) for one in row] for row in found]
 
@@ -258,10 +247,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"stop_tokens": ["ab"]}, "`stop_tokens`: the model's vocabulary has no token 'ab'"),
     ({"prefix": "abc", "banned_words": ["b"]}, "`prefix` must not contain banned words or tokens: got 'b' in 'abc'"),
     ({"required_words": ["abc"], "banned_tokens": ["c"]}, "`required_words` must not contain banned words or tokens"),
-    (
-        {"banned_words": [*"abcdef"], "banned_tokens": ["g", "."]},
-        "`banned_words` and `banned_tokens` leave no token of",
-    ),
+    ({"banned_words": [*"abcdef"], "banned_tokens": ["g", "."]}, "`banned_words` and `banned_tokens` leave no token"),
     ({"prefix": "abcd", "max_new_tokens": 3}, "`prefix` and `required_words` take 4 tokens: an output may have 3"),
     ({"required_words": ["abc", "bcd"], "max_new_tokens": 3}, "`prefix` and `required_words` take 4 tokens"),
 ]
@@ -293,21 +279,19 @@ def test_a_word_is_banned_as_it_is_cut_at_the_beginning_and_inside() -> None:
             assert any(ids[at : at + len(one)] == one for one in banned for at in range(len(ids))), (text, banned)
 
 
-def test_the_exact_search_finds_what_no_beam_beats(model: Model) -> None:
+def test_the_exact_search_finds_what_no_beam_beats_with_rules_too(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Against a beam that is exhaustive: as wide as there are hypotheses of two tokens."""
     options: dict[str, Any] = {"max_new_tokens": 3, "length_penalty": 0.7}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", AtentoWarning)
+    with warnings.catch_warnings(action="error", category=AtentoWarning):
         found = model.translations(TEXTS, exact=True, beam=1, exact_limit=10_000, **options)
     wide = model.translations(TEXTS, beam=1000, until="sure", **options)
     assert [row[0].text for row in found] == [row[0].text for row in wide]
     assert [row[0].hypothesis.score for row in found] == pytest.approx([row[0].hypothesis.score for row in wide])
     with pytest.warns(AtentoWarning, match="the exact search stopped early for 3 of 3 texts after `exact_limit` 1"):
         assert len(model.translate(TEXTS, exact=True, exact_limit=1, max_new_tokens=3)) == 3
-
-
-def test_the_exact_search_ranks_by_the_rules_that_a_program_adds(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by those of the beam before it, whose score leaves out what the rule takes."""
+    # not by those of the beam before it, whose score leaves out what the rule takes
     size = model.network.config.vocab_size
     taken = 6 * torch.rand(3, size, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     taken[1:, 1:3] = 0  # the end among them, so that beams find one
@@ -316,20 +300,15 @@ def test_the_exact_search_ranks_by_the_rules_that_a_program_adds(model: Model, m
         return scores - taken[written.ids.shape[1]]
 
     monkeypatch.setitem(RULES, ("length_penalty",), lambda config, eos_id: rule)
-    options: dict[str, Any] = {"max_new_tokens": 3, "length_penalty": 0.7}
     found = model.translations(TEXTS, exact=True, beam=1, exact_limit=10_000, **options)
     wide = model.translations(TEXTS, beam=1000, until="sure", **options)
     assert [row[0].text for row in found] == [row[0].text for row in wide]
 
 
-def test_a_stream_and_the_service_load_no_model_to_compare_outputs_with(model: Model) -> None:
+def test_a_stream_and_the_service_heed_words_and_load_no_model_to_compare_outputs_with(model: Model) -> None:
     usual = Model(model.network, model.tokenizer, {**model.config, "decoding": {"mbr": "embeddings:x"}}, None)
     for one in (lambda: model.stream("abc", mbr="embeddings:x"), lambda: generator_for(usual, "translate", "{}", None)):
-        with pytest.raises(UsageError, match="`mbr` embeddings:x needs another model, which neither a stream nor the"):
-            one()
-
-
-def test_a_stream_heeds_words_and_refuses_what_needs_a_search(model: Model) -> None:
+        fails(UsageError, "`mbr` embeddings:x needs another model, which neither a stream nor the", one)
     options: dict[str, Any] = {"prefix": "ec", "banned_words": ["."], "stop_tokens": ["g"], "max_new_tokens": 6}
     assert "".join(model.stream("abc", **options)) == model.translate("abc", greedy=True, **options)
     for beam in ({"beam": 3}, {"beam": 4, "required_words": "a"}, {"beam": 4, "groups": 2, "diversity": 0.5}):
@@ -338,8 +317,7 @@ def test_a_stream_heeds_words_and_refuses_what_needs_a_search(model: Model) -> N
     usual = Model(model.network, model.tokenizer, {**model.config, "decoding": {"groups": 2, "diversity": 1.0}}, None)
     assert "".join(usual.stream("abc", max_new_tokens=6)) == model.translate("abc", greedy=True, max_new_tokens=6)
     for wrong in ({"mbr": "chrf"}, {"exact": True}, {"n_best": 2}):
-        with pytest.raises(UsageError, match="a stream is one output of greedy search, sampling or a beam"):
-            model.stream("abc", **wrong)  # type: ignore[arg-type]
+        fails(UsageError, "a stream is one output of greedy search, sampling or a beam", model.stream, "abc", **wrong)
 
 
 def test_words_that_a_recipes_vocabulary_cannot_write_are_refused_before_training(tmp_path: Path) -> None:
@@ -351,8 +329,7 @@ def test_words_that_a_recipes_vocabulary_cannot_write_are_refused_before_trainin
         "decoding": {"banned_words": ["Ω"]},
     }
     pairs = {"train": [("a cat", "um gato"), ("a dog", "um cão")] * 4}
-    with pytest.raises(UsageError, match="`banned_words`: the model's vocabulary cannot write 'Ω'"):
-        train(recipe, data=pairs, out=tmp_path / "run", device="cpu")
+    fails(UsageError, r"`banned_words`: .* 'Ω'", train, recipe, data=pairs, out=tmp_path / "run", device="cpu")
     assert not list((tmp_path / "run" / "checkpoints").glob("step-*"))
 
 

@@ -16,7 +16,7 @@ import test_networks_fast
 from atento.base.errors import CapabilityError
 from atento.config.presets import preset
 from atento.config.sections.network import NetworkConfig, changed
-from atento.config.sections.network_parts import AttentionConfig, InputConfig, MaskConfig, OutputConfig
+from atento.config.sections.network_parts import MaskConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, Hypothesis, Sample, drafted, generate
@@ -30,29 +30,22 @@ from atento.decoding.trace import Trace
 from atento.inference.choose import step_function
 from atento.inference.prefix_steps import PrefixStepFunction
 from atento.networks import build_network
+from failing import fails
 
 V = 37
 SIZES = {"vocab_size": V, "d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 2, "max_len": 40, "dropout": 0.0}
+LEARNED, ROTARY = (NetworkConfig(**SIZES, positions=PositionConfig(kind)) for kind in ("learned", "rotary"))
 NETWORKS = {
     "transformer": NetworkConfig(**SIZES),
-    "learned, untied": NetworkConfig(
-        **SIZES,
-        positions=PositionConfig("learned"),
-        output=OutputConfig(tied=False),
-        embedding=InputConfig(shared=False),
-    ),
+    "learned, untied": changed(LEARNED, output={"tied": False}, embedding={"shared": False}),
     "t5": changed(preset("t5-small"), **SIZES, attention={"d_head": 8}),
     "marian": changed(preset("marian"), **SIZES, ids={"pad": 0, "unk": 1, "bos": 2, "eos": 3, "start": 2}),
     "shaw": NetworkConfig(**SIZES, positions=PositionConfig("shaw")),
-    "rotary, grouped heads": NetworkConfig(
-        **SIZES, attention=AttentionConfig(n_kv_heads=1), positions=PositionConfig("rotary")
-    ),
+    "rotary, grouped heads": changed(ROTARY, attention={"n_kv_heads": 1}),
     "gpt2": replace(preset("gpt2"), **SIZES),
     "llama": changed(preset("llama3-8b"), **SIZES, attention={"n_kv_heads": 1, "d_head": 8}),
     "alibi": NetworkConfig(**SIZES, architecture="decoder", positions=PositionConfig("alibi")),
-    "window": NetworkConfig(
-        **SIZES, architecture="decoder", positions=PositionConfig("rotary"), mask=MaskConfig("window", left=3)
-    ),
+    "window": replace(ROTARY, architecture="decoder", mask=MaskConfig("window", left=3)),
 }
 PLAIN_ONLY = ("shaw", "window")
 SOURCES = torch.tensor([[5, 6, 7, 8, 9, 5, 6, 3], [9, 4, 9, 4, 9, 3, 0, 0], [12, 5, 14, 3, 0, 0, 0, 0]])
@@ -67,9 +60,6 @@ def assert_same(mine: list[list[Hypothesis]], its: list[list[Hypothesis]]) -> No
     for first, second in zip((h for row in mine for h in row), (h for row in its for h in row)):
         assert first.finished == second.finished
         assert first.token_scores == pytest.approx(second.token_scores, abs=1e-4)
-
-
-# Greedy search
 
 
 @pytest.mark.covering
@@ -128,13 +118,6 @@ def test_many_prompts_have_the_same_tokens_and_in_reduced_precision_too(count: i
                 assert [output[0].ids for output in outputs] == [output[0].ids for output in plain]
 
 
-def test_prompts_that_are_read_in_both_directions() -> None:
-    steps = PrefixStepFunction(build_network(replace(NETWORKS["gpt2"], n_layers=1)).eval())
-    settings = {"max_new_tokens": 9, "token_mask": REAL, "eos_id": ()}
-    plain = generate(steps, SOURCES, Greedy(), **settings)
-    assert_same(generate(steps, SOURCES, Greedy(), draft=Draft(tokens=3), **settings), plain)
-
-
 def test_a_stream_and_a_trace_with_a_draft() -> None:
     steps = step_function(network_of(NETWORKS["gpt2"]))
     ((plain,),) = generate(steps, SOURCES[:1], Greedy(), max_new_tokens=12, eos_id=())
@@ -151,9 +134,6 @@ def test_a_stream_and_a_trace_with_a_draft() -> None:
     assert trace.notes["draft"] == [{"row": 0, "number": 0} | counts]
 
 
-# A chain whose probabilities are known
-
-
 @dataclass
 class ChainState:
     """What each row has read."""
@@ -165,10 +145,7 @@ class ChainState:
 
 
 class Chain:
-    """Logits (V,) that depend on the last two tokens: `table` (V,V,V). A prompt is continued.
-
-    `noise` is added to the logits of steps over several tokens alone.
-    """
+    """Logits (V,) of the last two tokens, `table` (V,V,V); steps over several tokens alone add `noise`."""
 
     start_id, eos_id, pad_id = 0, 0, 0
 
@@ -222,8 +199,7 @@ def exact_distribution(chain: Chain, prompt: list[int], strategy: Sample, length
 
     @cache  # outputs begin alike
     def next_token(begun: tuple[int, ...]) -> list[float]:
-        read = [*prompt, *begun]
-        logits = chain.table[read[-2], read[-1]].unsqueeze(0)
+        logits = chain.table[(*prompt, *begun)[-2:]].unsqueeze(0)
         scores = apply_rules(logits, request, [0], torch.tensor(begun).view(1, -1).long(), len(begun))
         return shaped(scores, strategy)[0].exp().tolist()
 
@@ -249,9 +225,8 @@ def drawn_p_value(draft: Draft, strategy: Sample, rules: tuple[object, ...], cou
     seen = Counter(tuple(output.ids) for output in outputs[0])
     request = Request([3], 0, (), rules, prompts=[PROMPT])
     expected = exact_distribution(chain, PROMPT, strategy, 3, request)
-    possible = [
-        (seen[output], p * count) for output, p in zip(product(range(4), repeat=3), expected) if p > 0 or seen[output]
-    ]
+    outcomes = zip(product(range(4), repeat=3), expected)
+    possible = [(seen[output], p * count) for output, p in outcomes if p > 0 or seen[output]]
     assert all(p > 0 for _, p in possible)
     frequent = [pair for pair in possible if pair[1] >= 5]
     others = [pair for pair in possible if pair[1] < 5]
@@ -301,9 +276,6 @@ def test_a_wrong_acceptance_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> No
 GENERATOR = torch.Generator().manual_seed(11)
 
 
-# Near ties
-
-
 def test_a_near_tie_is_decided_by_steps_over_one_token_and_equal_logits_give_the_first() -> None:
     table = torch.zeros(4, 4, 4)
     table[..., 1], table[..., 2] = 2.0, 2.0 - 1e-6  # one by one, token 1 is the best
@@ -321,10 +293,8 @@ def test_steps_over_several_tokens_are_as_near_as_the_bound_says(name: str) -> N
     network = network_of(NETWORKS[name])
     for kind in ("plain",) if name in PLAIN_ONLY else ("plain", "fast"):
         steps = step_function(network, kind=kind)
-        begun = steps.begin(SOURCES, REAL)
-        state = steps.rewindable(begun)
-        tokens = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0], [6, 6, 6, 0]])
-        counts = [4, 2, 3]
+        state = steps.rewindable(steps.begin(SOURCES, REAL))
+        tokens, counts = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0], [6, 6, 6, 0]]), [4, 2, 3]
         logits, state = steps.step_all(tokens, counts, state)
         state = steps.take_back(state, [2, 0, 1])  # 2 tokens of each row remain
         again, _ = steps.step_all(tokens[:, 2:3], [1, 1, 1], state)
@@ -338,22 +308,15 @@ def test_steps_over_several_tokens_are_as_near_as_the_bound_says(name: str) -> N
                     assert float((one[0] - again[row, 0]).abs().max()) <= bound
 
 
-# What is proposed
-
-
-def test_ngrams_continue_as_the_longest_last_ngram_did_before() -> None:
+def test_ngrams_continue_as_the_longest_did_and_a_right_draft_needs_fewer_steps() -> None:
     draft = NGrams([[[4, 5, 6, 7, 8, 5, 6, 9], []], [[1, 2, 3, 1, 2]], [[], []]])
-    proposals = draft.propose([0, 1, 2], [[5], [], [7]], [3, 4, 3])
-    assert [proposal.ids for proposal in proposals] == [[6, 9], [3, 1, 2, 3], []]  # a loop goes on with itself
-    proposals = draft.propose([0, 1, 2], [[5, 6], [9], [7, 8]], [3, 4, 3])
-    assert [proposal.ids for proposal in proposals] == [[9], [], []]  # the last of both; no copy beyond the source
-    proposals = draft.propose([0, 2], [[5, 6, 7, 5, 6], [7, 8, 7, 8]], [4, 3])
-    assert [proposal.ids for proposal in proposals] == [[7, 5, 6, 7], [7, 8, 7]]
-    proposals = draft.propose([0], [[5, 6, 7, 5, 6, 4, 5, 6]], [2])
-    assert [proposal.ids for proposal in proposals] == [[7, 8]]  # 4 5 6 is longer than 5 6
-
-
-def test_a_draft_needs_fewer_steps_where_it_is_right() -> None:
+    for rows, written, most, expected in (
+        ([0, 1, 2], [[5], [], [7]], [3, 4, 3], [[6, 9], [3, 1, 2, 3], []]),  # a loop goes on with itself
+        ([0, 1, 2], [[5, 6], [9], [7, 8]], [3, 4, 3], [[9], [], []]),  # the last of both; no copy beyond the source
+        ([0, 2], [[5, 6, 7, 5, 6], [7, 8, 7, 8]], [4, 3], [[7, 5, 6, 7], [7, 8, 7]]),
+        ([0], [[5, 6, 7, 5, 6, 4, 5, 6]], [2], [[7, 8]]),  # 4 5 6 is longer than 5 6
+    ):
+        assert [proposal.ids for proposal in draft.propose(rows, written, most)] == expected
     table = torch.full((5, 5, 5), -5.0)
     for token in range(5):
         table[:, token, (token + 1) % 5] = 5.0  # 0 1 2 3 4 0 1 ...
@@ -367,28 +330,26 @@ def test_a_draft_needs_fewer_steps_where_it_is_right() -> None:
     assert chain.steps == 15
 
 
-def test_a_network_without_room_proposes_nothing_more() -> None:
-    network = network_of(NETWORKS["gpt2"])
+def test_prompts_read_in_both_directions_and_a_network_without_room_that_proposes_nothing_more() -> None:
     small = network_of(replace(NETWORKS["gpt2"], max_len=10))
-    settings = {"max_new_tokens": 20, "token_mask": REAL, "eos_id": ()}
-    plain = generate(step_function(network), SOURCES, Greedy(), **settings)
-    draft = Draft(ngrams=False, network=small, tokens=4, longest=10)
-    assert_same(generate(step_function(network), SOURCES, Greedy(), draft=draft, **settings), plain)
-
-
-# What is refused
+    for steps, draft, most in (
+        (step_function(network_of(NETWORKS["gpt2"])), Draft(ngrams=False, network=small, tokens=4, longest=10), 20),
+        (PrefixStepFunction(build_network(replace(NETWORKS["gpt2"], n_layers=1)).eval()), Draft(tokens=3), 9),
+    ):
+        settings = {"max_new_tokens": most, "token_mask": REAL, "eos_id": ()}
+        plain = generate(steps, SOURCES, Greedy(), **settings)
+        assert_same(generate(steps, SOURCES, Greedy(), draft=draft, **settings), plain)
 
 
 def test_what_is_refused() -> None:
     steps, ids = step_function(network_of(NETWORKS["gpt2"])), SOURCES[:1]
-    with pytest.raises(ValueError, match="`draft` needs greedy search or sampling: got Beam"):
-        generate(steps, ids, Beam(2), max_new_tokens=4, draft=Draft())
-    with pytest.raises(TypeError, match="`draft` must be a Draft: got str"):
-        generate(steps, ids, Greedy(), max_new_tokens=4, draft="ngrams")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="`tokens` must be at least 1: got 0"):
-        Draft(tokens=0)
-    with pytest.raises(ValueError, match="got neither"):
-        Draft(ngrams=False)
+    for error, said, strategy, draft in (
+        (ValueError, "`draft` needs greedy search or sampling: got Beam", Beam(2), Draft()),
+        (TypeError, "`draft` must be a Draft: got str", Greedy(), "ngrams"),
+    ):
+        fails(error, said, generate, steps, ids, strategy, max_new_tokens=4, draft=draft)
+    fails(ValueError, "`tokens` must be at least 1: got 0", Draft, tokens=0)
+    fails(ValueError, "got neither", Draft, ngrams=False)
     recurrent = NetworkConfig(**SIZES, architecture="recurrent-lm", recurrent=RecurrentConfig())
     for draft, function in ((Draft(), build_network(recurrent)), (Draft(network=build_network(recurrent)), steps)):
         with pytest.raises(CapabilityError, match=r"taken? back|take tokens back|takes tokens back"):

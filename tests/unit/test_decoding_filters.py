@@ -62,9 +62,6 @@ def by_hand(scores: list[float], strategy: Sample) -> list[float]:
     return p
 
 
-# Temperature
-
-
 def test_h3_golden() -> None:
     p = rows([0.5, 0.3, 0.2])
     assert temperature(p, 0.5).exp()[0].tolist() == pytest.approx([0.657895, 0.236842, 0.105263], abs=1e-6)
@@ -89,15 +86,9 @@ def test_h3_a_temperature_near_zero_is_greedy_and_no_nan(value: float, dtype: to
     scores = torch.tensor([[1.0, 3.0, 2.0], [-INF, -5.0, -INF], [1e4, -1e4, 0.0]], dtype=dtype)
     assert temperature(scores, value).exp().tolist() == [[0, 1, 0], [0, 1, 0], [1, 0, 0]]
     assert temperature(scores, 0.0).exp().tolist() == [[0, 1, 0], [0, 1, 0], [1, 0, 0]]
-
-
-def test_h3_at_zero_the_first_of_equals_is_taken_and_near_zero_they_share() -> None:
-    scores = torch.tensor([[0.0, 2.0, 2.0]], dtype=torch.float64)
+    scores = torch.tensor([[0.0, 2.0, 2.0]], dtype=dtype)  # at zero the first of equals, near zero they share
     assert temperature(scores, 0.0).exp().tolist() == [[0, 1, 0]]
-    assert temperature(scores, 1e-9).exp().tolist() == [[0, 0.5, 0.5]]
-
-
-# Top-k
+    assert temperature(scores, value).exp().tolist() == [[0, 0.5, 0.5]]
 
 
 @settings(max_examples=30)
@@ -115,6 +106,7 @@ def test_h4_k_of_v_or_more_filters_nothing() -> None:
     scores = torch.randn(4, 9, generator=torch.Generator().manual_seed(2))
     for k in (0, 9, 10, 10_000):
         assert torch.equal(top_k(scores, k), scores.log_softmax(dim=-1))
+    assert top_k(torch.tensor([[-INF, 0.0, -INF, -INF]]), 3).exp().tolist() == [[0, 1, 0, 0]]  # what is forbidden stays
 
 
 @settings(max_examples=30)
@@ -127,13 +119,6 @@ def test_h4_the_best_alone_are_those_that_top_k_keeps(scores: list[float], data:
     assert torch.equal(few, x.gather(-1, ids))
     left = torch.full_like(x, -INF).scatter(-1, ids, shaped(few, Sample(0.7, top_p=0.9, min_p=0.05)))
     torch.testing.assert_close(left, shaped(x, Sample(0.7, k, 0.9, 0.05)), rtol=0, atol=1e-12)
-
-
-def test_h4_what_is_forbidden_already_stays_so() -> None:
-    assert top_k(torch.tensor([[-INF, 0.0, -INF, -INF]]), 3).exp().tolist() == [[0, 1, 0, 0]]
-
-
-# Nucleus
 
 
 def test_h5_golden() -> None:
@@ -178,18 +163,12 @@ def test_h5_a_large_vocabulary_is_as_if_sorted_whole(spread: float, p: float) ->
     assert torch.equal(top_p(scores[2:3], p), top_p(scores, p)[2:3])
 
 
-# Min-p, typical
-
-
-def test_min_p_counts_from_the_best_one() -> None:
+def test_min_p_counts_from_the_best_and_typical_may_leave_it_out() -> None:
     p = rows([0.5, 0.25, 0.15, 0.1])
     for least, kept in ((0.0, 4), (0.2, 4), (0.21, 3), (0.3, 3), (0.5, 2), (0.51, 1), (1.0, 1)):
         assert int((min_p(p, least) > -INF).sum()) == kept
     assert min_p(p, 0.3).exp()[0].tolist() == pytest.approx([0.5 / 0.9, 0.25 / 0.9, 0.15 / 0.9, 0.0])
-
-
-def test_typical_may_leave_out_the_most_probable() -> None:
-    """Entropy 1.397; -log p is .80 of the first token, 1.39 of the second, which comes first."""
+    # entropy 1.397; -log p is .80 of the first token, 1.39 of the second, which comes first
     shares = [0.45, 0.25, 0.1, 0.1, 0.1]
     p = rows(shares)
     entropy = -sum(share * math.log(share) for share in shares)
@@ -197,9 +176,6 @@ def test_typical_may_leave_out_the_most_probable() -> None:
     for mass, kept in ((0.2, [1]), (0.25, [1]), (0.3, [0, 1]), (0.7, [0, 1]), (0.71, [0, 1, 2])):
         assert (typical_p(p, mass) > -INF)[0].nonzero().flatten().tolist() == kept
     assert torch.equal(typical_p(p, 1.0), p.log_softmax(dim=-1))
-
-
-# All in a row
 
 
 @settings(max_examples=30)

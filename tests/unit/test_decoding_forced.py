@@ -9,22 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atento.config.sections.network import NetworkConfig
-from atento.config.sections.network_parts import OutputConfig
-from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.decoding.forced import forced_scores
 from atento.networks import build_network
+from failing import fails
+from test_batch_proof import FAMILIES as SHALLOW
 from test_decoding_chains import EOS, START, Chain, ids
 
-UNTIED = OutputConfig(tied=False)
-CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=12, n_heads=2, n_layers=2, dropout=0.0, output=UNTIED)
-FAMILIES = {
-    "encoder-decoder": CONFIG,
-    "decoder": replace(CONFIG, architecture="decoder"),
-    "recurrent-seq2seq": replace(CONFIG, architecture="recurrent-seq2seq", n_heads=1, recurrent=RecurrentConfig()),
-    "recurrent-lm": replace(CONFIG, architecture="recurrent-lm", n_heads=1, recurrent=RecurrentConfig("gru")),
-}
+FAMILIES = {name: replace(config, n_layers=2) for name, config in SHALLOW.items()}
 IDS = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0], [0, 0, 0, 7]])
 REAL = IDS > 0
 
@@ -79,10 +71,10 @@ def test_h9_h11_a_beams_scores_are_recomputed(family: str, strategy: Any) -> Non
 
 def test_h11_what_does_not_fit_is_refused() -> None:
     chain = Chain.random(0, 2, 4)
-    with pytest.raises(ValueError, match="`targets` gives one output a row: got 1 for 2 rows"):
-        forced_scores(chain, ids(0, 1), [[2]])
-    with pytest.raises(ValueError, match="`finished` must give one value a row: got 1 for 2 rows"):
-        forced_scores(chain, ids(0, 1), [[2], [2]], finished=[True])
-    with pytest.raises(ValueError, match="`targets` hold ids from 0 to 3, the vocabulary: got 9"):
-        forced_scores(chain, ids(0, 1), [[2], [9]])
+    for said, targets, finished in (
+        ("`targets` gives one output a row: got 1 for 2 rows", [[2]], False),
+        ("`finished` must give one value a row: got 1 for 2 rows", [[2], [2]], [True]),
+        ("`targets` hold ids from 0 to 3, the vocabulary: got 9", [[2], [9]], False),
+    ):
+        fails(ValueError, said, forced_scores, chain, ids(0, 1), targets, finished=finished)
     assert forced_scores(chain, ids(0, 1), [[], []], finished=False) == [[], []]

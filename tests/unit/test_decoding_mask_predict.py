@@ -69,14 +69,11 @@ def test_error_20_equals_a_slow_loop(seed: int, rows: list[list[int]], iteration
     assert torch.equal(found.ids[frozen], ids[frozen]) and not bool((found.ids[~frozen] == MASK).any())
 
 
-def test_one_iteration_fills_every_mask_at_once() -> None:
+def test_one_iteration_fills_every_mask_and_rounds_stop_where_nothing_is_left() -> None:
     predict, ids = Table(3), torch.tensor([[MASK, 2, MASK, MASK], [1, 2, 3, MASK]])
     found = mask_predict(predict, ids, MASK, iterations=1)
     best = predict(ids)[..., 1:].argmax(dim=-1) + 1
     assert torch.equal(found.ids, torch.where(ids == MASK, best, ids)) and predict.calls == 2
-
-
-def test_rounds_stop_where_nothing_is_left_to_mask() -> None:
     predict = Table(4)
     mask_predict(predict, torch.tensor([[1, MASK, 2]]), MASK, iterations=10)
     assert predict.calls == 1
@@ -103,17 +100,8 @@ def test_error_20_a_second_round_mends_places_that_were_filled_without_each_othe
 
 def test_g2_an_encoder_with_its_vocabulary_head_fills_a_text() -> None:
     """Padding is the model's affair; a row is filled alike alone and in a batch."""
-    config = NetworkConfig(
-        architecture="encoder",
-        vocab_size=V,
-        d_model=16,
-        d_ff=24,
-        n_heads=2,
-        n_layers=2,
-        dropout=0.0,
-        heads=(HeadConfig("masked-language-model"),),
-    )
-    network = Encoder(config).double().eval()
+    sizes: Any = {"vocab_size": V, "d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 2, "dropout": 0.0}
+    network = Encoder(NetworkConfig("encoder", heads=(HeadConfig("masked-language-model"),), **sizes)).double().eval()
     g = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in network.parameters():
@@ -137,15 +125,12 @@ def test_g2_an_encoder_with_its_vocabulary_head_fills_a_text() -> None:
     assert not bool((whole.ids[real] == MASK).any()) and bool((whole.log_probs[real] < 0).all())
 
 
-@pytest.mark.parametrize(
-    ("ids", "options", "message"),
-    [
+def test_what_cannot_be_is_refused() -> None:
+    for ids, options, message in (
         (torch.zeros(1, 3).long(), {"iterations": 0}, "`iterations` must be at least 1: got 0"),
         (torch.zeros(3).long(), {}, r"`ids` must be of shape \(B,L\): got \(3,\)"),
         (torch.zeros(1, 3).long(), {"frozen": torch.ones(1, 2).bool()}, r"`ids` \(1, 3\): got torch.bool of \(1, 2\)"),
         (torch.zeros(1, 3).long(), {"frozen": torch.ones(1, 3)}, "`frozen` must be boolean, .*: got torch.float32"),
-    ],
-)
-def test_what_cannot_be_is_refused(ids: Tensor, options: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        mask_predict(Table(0), ids, MASK, **{"iterations": 1} | options)  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ValueError, match=message):
+            mask_predict(Table(0), ids, MASK, **{"iterations": 1} | options)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from atento.base.errors import AtentoError, UsageError
 from atento.decoding import MBR, Beam, Hypothesis, Sample, generate
 from atento.decoding.choosing import row_seed
 from atento.decoding.mbr import _probabilities, spelled, strategy_seed
-from atento.decoding.risk import minimum_bayes_risk_choice
+from atento.decoding.risk import minimum_bayes_risk_choice as choice
 from atento.decoding.trace import Trace
 from atento.metrics.rouge import unicode_words
 from atento.metrics.utilities import UTILITIES, embedding_utility
@@ -24,6 +24,7 @@ from atento.notes.listing_mbr import calculate_bleu, from_function, minimum_baye
 from atento_lab.notes.checks.mbr import ORDER_EXAMPLE, mbr_listing, minimum_risk, smoothed_bleu
 from atento_lab.notes.checks.toys import ToyLanguageModel, ToySeq2Seq, random_chain, table_chain
 from benchmarks.mbr import agreement, measure_mbr, noisy_candidates
+from failing import fails
 
 Matrix = list[list[float]]
 
@@ -42,57 +43,37 @@ def given_matrix(matrix: Matrix) -> Callable[[list[str], list[str]], Matrix]:
 THREE = [[1.0, 0.2, 0.6], [0.5, 0.9, 0.1], [0.4, 0.3, 0.8]]
 
 
-# The choice among texts ----------------------------------------------------------------------------------------------
-
-
-def test_h10_expected_utility_by_hand() -> None:
-    found = minimum_bayes_risk_choice(["0", "1", "2"], None, given_matrix(THREE))
+def test_h10_expected_utility_weights_and_without_itself_by_hand() -> None:
+    found = choice(["0", "1", "2"], None, given_matrix(THREE))
     assert found.expected.tolist() == pytest.approx([0.6, 0.5, 0.5])
     assert found.order == [0, 1, 2] and found.best == 0 and found.compared == 9 and found.exact.all()
-    assert found.matrix is not None
-    assert found.matrix.risks.tolist() == (1 - np.array(THREE)).tolist()
+    assert found.matrix is not None and found.matrix.risks.tolist() == (1 - np.array(THREE)).tolist()
     assert found.matrix.weights.tolist() == [[pytest.approx(1 / 3)] * 3] * 3
-
-
-def test_h10_weights_by_hand() -> None:
-    found = minimum_bayes_risk_choice(["0", "1", "2"], None, given_matrix(THREE), weights=[1, 6, 3])
+    found = choice(["0", "1", "2"], None, given_matrix(THREE), weights=[1, 6, 3])
     assert found.expected.tolist() == pytest.approx([0.1 + 0.12 + 0.18, 0.05 + 0.54 + 0.03, 0.04 + 0.18 + 0.24])
     assert found.order == [1, 2, 0]
-    nothing = minimum_bayes_risk_choice(["0", "1", "2"], None, given_matrix(THREE), weights=[0, 0, 2e-300])
+    nothing = choice(["0", "1", "2"], None, given_matrix(THREE), weights=[0, 0, 2e-300])
     assert nothing.expected.tolist() == pytest.approx([0.6, 0.1, 0.8])
-
-
-def test_h10_without_itself_by_hand() -> None:
-    """A copy of the same text is another piece of evidence and counts."""
-    found = minimum_bayes_risk_choice(["0", "1", "2"], None, given_matrix(THREE), self_comparison=False)
+    # A copy of the same text is another piece of evidence and counts
+    found = choice(["0", "1", "2"], None, given_matrix(THREE), self_comparison=False)
     assert found.expected.tolist() == pytest.approx([0.4, 0.3, 0.35]) and found.order == [0, 2, 1]
-    twice = minimum_bayes_risk_choice(["0", "1", "1"], None, given_matrix(THREE), self_comparison=False)
+    twice = choice(["0", "1", "1"], None, given_matrix(THREE), self_comparison=False)
     assert twice.expected.tolist() == pytest.approx([0.2, 0.7, 0.7])
-    weighted = minimum_bayes_risk_choice(
-        ["0", "1", "2"], None, given_matrix(THREE), self_comparison=False, weights=[1, 6, 3]
-    )
+    weighted = choice(["0", "1", "2"], None, given_matrix(THREE), self_comparison=False, weights=[1, 6, 3])
     assert weighted.expected.tolist() == pytest.approx([(1.2 + 1.8) / 9, (0.5 + 0.3) / 4, (0.4 + 1.8) / 7])
 
 
-def test_h10_candidate_is_the_hypothesis_and_evidence_the_reference() -> None:
+def test_h10_candidates_are_hypotheses_evidence_the_reference_and_ties_go_to_the_more_probable() -> None:
     """Spec error 40: rows are candidates; BLEU the other way round would choose the other."""
-    found = minimum_bayes_risk_choice(["a b c", "a b c d e f"], ["a b c d", "a b c d"], "bleu")
+    found = choice(["a b c", "a b c d e f"], ["a b c d", "a b c d"], "bleu")
     assert found.expected[0] == pytest.approx(math.exp(-1 / 3))
     assert found.expected[1] == pytest.approx((4 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
-
-
-def test_h10_separate_evidence() -> None:
-    found = minimum_bayes_risk_choice(["0", "1"], ["2", "2", "0"], given_matrix(THREE), self_comparison=False)
+    found = choice(["0", "1"], ["2", "2", "0"], given_matrix(THREE), self_comparison=False)
     assert found.expected.tolist() == pytest.approx([(0.6 + 0.6 + 1) / 3, (0.1 + 0.1 + 0.5) / 3])
     assert found.matrix is not None and found.matrix.utilities.shape == (2, 3)
-
-
-def test_h10_ties_go_to_the_more_probable_then_to_the_earlier() -> None:
     flat = given_matrix([[0.1 + 0.2] * 4, [0.3] * 4, [0.3] * 4, [0.3] * 4])  # .1 + .2 is a little more than .3
-    texts = ["0", "1", "2", "3"]
-    assert minimum_bayes_risk_choice(texts, None, flat).order == [0, 1, 2, 3]
-    found = minimum_bayes_risk_choice(texts, None, flat, log_probs=[-2, -math.inf, -1, -1])
-    assert found.order == [2, 3, 0, 1]
+    assert choice(list("0123"), None, flat).order == [0, 1, 2, 3]
+    assert choice(list("0123"), None, flat, log_probs=[-2, -math.inf, -1, -1]).order == [2, 3, 0, 1]
 
 
 WAYS = [
@@ -110,20 +91,17 @@ def test_h10_what_is_odd_is_defined(name: str, itself: bool, method: Any) -> Non
     for texts in (["um gato"], ["um gato"] * 3, [""], [""] * 3, [" ", "", "\n"], ["", "um gato", "um gato"]):
         for first in (1.0, 0.0, 1e-300, 1e300):
             weights = None if len(texts) == 1 else [first, *[1.0] * (len(texts) - 1)]
-            found = minimum_bayes_risk_choice(
-                texts, None, name, weights=weights, self_comparison=itself, method=method, keep=1
-            )
+            found = choice(texts, None, name, weights=weights, self_comparison=itself, method=method, keep=1)
             assert ((found.expected >= 0) & (found.expected <= 1 + 1e-12)).all()  # so finite
             assert sorted(found.order) == list(range(len(texts)))
             if len(set(texts)) == 1 and (itself or len(texts) > 1) and texts[0] and method != "aggregated":
                 assert found.expected.tolist() == pytest.approx([1.0] * len(texts))
-    alone = minimum_bayes_risk_choice(["um gato"], None, name, self_comparison=False, method=method)
+    alone = choice(["um gato"], None, name, self_comparison=False, method=method)
     assert alone.expected.tolist() == [0.0]
 
 
-@pytest.mark.parametrize(
-    ("texts", "options", "said"),
-    [
+def test_what_is_refused() -> None:
+    for texts, options, said in (
         ([], {}, r"`candidates` .* got \[\]"),
         ("ab", {}, "`candidates` .* got 'ab'"),
         (["a"], {"evidence": []}, r"`evidence` .* got \[\]"),
@@ -140,27 +118,26 @@ def test_h10_what_is_odd_is_defined(name: str, itself: bool, method: Any) -> Non
         (["a"], {"utility": lambda *_: [[math.nan]]}, "a utility must give finite numbers"),
         (["0"], {"utility": "rouge", "method": "aggregated"}, "cannot be aggregated.* bleu, chrf, rouge1, rouge2, f1"),
         (["0"], {"utility": given_matrix(THREE), "method": "aggregated"}, "cannot be aggregated.* `embedding"),
-    ],
-)
-def test_what_is_refused(texts: Any, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        minimum_bayes_risk_choice(texts, **options)
-
-
-# The quick ways ------------------------------------------------------------------------------------------------------
+    ):
+        fails(UsageError, said, choice, texts, **options)
 
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "rouge1", "f1"])
-def test_h10_coarse_is_exact_for_those_it_keeps(name: str) -> None:
+def test_h10_coarse_is_exact_for_those_it_keeps_and_no_rest_is_lost_beside_nearly_all_the_weight(name: str) -> None:
     candidates = noisy_candidates(48, seed=1)
-    full = minimum_bayes_risk_choice(candidates, None, name)
-    found = minimum_bayes_risk_choice(candidates, None, name, method="coarse", keep=8)
+    full = choice(candidates, None, name)
+    found = choice(candidates, None, name, method="coarse", keep=8)
     kept = np.flatnonzero(found.exact)
     assert len({candidates[i] for i in kept}) == 8 and found.compared == 48 * len(kept)
     assert found.expected[kept].tolist() == pytest.approx(full.expected[kept].tolist(), abs=1e-12)
     assert set(found.order[: len(kept)]) == set(kept.tolist()) and sorted(found.order) == list(range(48))
-    everyone = minimum_bayes_risk_choice(candidates, None, name, method="coarse", keep=48)
+    everyone = choice(candidates, None, name, method="coarse", keep=48)
     assert everyone.order == full.order
+    # 1 against 1e-16 and 2e-16: without itself the first is held against the other two, one to two
+    texts = ["o gato dorme", "o gato preto dorme", "um cão dorme"]
+    found = choice(texts, None, name, weights=[1, 1e-16, 2e-16], self_comparison=False, method="aggregated")
+    right = choice(texts[:1], texts[1:], name, weights=[1, 2], method="aggregated")
+    assert 0 < found.expected[0] == pytest.approx(right.expected[0], abs=1e-9)
 
 
 def test_h10_pruned_is_exact_for_those_it_keeps() -> None:
@@ -172,16 +149,16 @@ def test_h10_pruned_is_exact_for_those_it_keeps() -> None:
         asked.extend((a, b) for a in ours for b in theirs)
         return UTILITIES["chrf"](ours, theirs)
 
-    full = minimum_bayes_risk_choice(candidates, None, "chrf", self_comparison=False)
-    found = minimum_bayes_risk_choice(candidates, None, utility, method="pruned", keep=4, self_comparison=False)
+    full = choice(candidates, None, "chrf", self_comparison=False)
+    found = choice(candidates, None, utility, method="pruned", keep=4, self_comparison=False)
     kept = np.flatnonzero(found.exact)
     assert 4 <= len(kept) < 64 and found.matrix is not None and found.matrix.utilities.shape == (len(kept), 128)
     assert found.expected[kept].tolist() == pytest.approx(full.expected[kept].tolist(), abs=1e-12)
     assert sorted(found.order) == list(range(128)) and set(found.order[: len(kept)]) == set(kept.tolist())
     assert len(asked) == found.compared < 0.7 * 128 * 128
-    again = minimum_bayes_risk_choice(candidates, None, "chrf", method="pruned", keep=4, self_comparison=False)
+    again = choice(candidates, None, "chrf", method="pruned", keep=4, self_comparison=False)
     assert again.order == found.order
-    sure = minimum_bayes_risk_choice(candidates, None, "chrf", method="pruned", keep=128, self_comparison=False)
+    sure = choice(candidates, None, "chrf", method="pruned", keep=128, self_comparison=False)
     assert sure.order == full.order
 
 
@@ -192,8 +169,8 @@ def test_h10_quick_ways_lose_little(name: str, method: Any) -> None:
     lost, same = [], 0
     for seed in range(20):
         candidates = noisy_candidates(64, seed=seed)
-        full = minimum_bayes_risk_choice(candidates, None, name)
-        found = minimum_bayes_risk_choice(candidates, None, name, method=method, keep=8)
+        full = choice(candidates, None, name)
+        found = choice(candidates, None, name, method=method, keep=8)
         lost.append(float(full.expected[full.best] - full.expected[found.best]))
         same += found.best == full.best
     assert min(lost) > -1e-12 and max(lost) < 0.05
@@ -206,22 +183,9 @@ def test_h10_embeddings_aggregate_exactly() -> None:
 
     candidates = noisy_candidates(40, seed=4)
     for itself in (True, False):
-        full = minimum_bayes_risk_choice(candidates, None, embedding_utility(embed), self_comparison=itself)
-        quick = minimum_bayes_risk_choice(
-            candidates, None, embedding_utility(embed), self_comparison=itself, method="aggregated"
-        )
+        full = choice(candidates, None, embedding_utility(embed), self_comparison=itself)
+        quick = choice(candidates, None, embedding_utility(embed), self_comparison=itself, method="aggregated")
         assert quick.expected.tolist() == pytest.approx(full.expected.tolist(), abs=1e-12)
-
-
-@pytest.mark.parametrize("name", ["bleu", "chrf", "rouge1", "f1"])
-def test_h10_the_rest_is_not_lost_beside_one_that_has_nearly_all_the_weight(name: str) -> None:
-    """1 against 1e-16 and 2e-16: without itself the first is held against the other two, one to two."""
-    texts = ["o gato dorme", "o gato preto dorme", "um cão dorme"]
-    found = minimum_bayes_risk_choice(
-        texts, None, name, weights=[1, 1e-16, 2e-16], self_comparison=False, method="aggregated"
-    )
-    right = minimum_bayes_risk_choice(texts[:1], texts[1:], name, weights=[1, 2], method="aggregated")
-    assert 0 < found.expected[0] == pytest.approx(right.expected[0], abs=1e-9)
 
 
 @settings(max_examples=30)
@@ -236,11 +200,9 @@ def test_h10_aggregated_stays_in_range(texts: list[str], weights: list[float], i
     if not any(some):
         some[0] = 1.0
     for name in ("bleu", "chrf", "rouge2", "f1"):
-        found = minimum_bayes_risk_choice(texts, None, name, weights=some, self_comparison=itself, method="aggregated")
+        found = choice(texts, None, name, weights=some, self_comparison=itself, method="aggregated")
         assert (found.expected >= 0).all() and (found.expected <= 1 + 1e-9).all()
 
-
-# The decoder ---------------------------------------------------------------------------------------------------------
 
 MOST = 8
 
@@ -269,13 +231,8 @@ def test_h10_hypotheses_keep_their_log_probs_and_score_by_utility() -> None:
 
 
 # "a b c x" etc. share much; "x x" is the single most probable output and shares nothing.
-SHARED = {
-    (): {"x": 0.4, "a": 0.6},
-    ("x",): {"x": 1.0},
-    ("a",): {"b": 1.0},
-    ("a", "b"): {"c": 1.0},
-    ("a", "b", "c"): {"d": 1 / 3, "e": 1 / 3, "f": 1 / 3},
-}
+SHARED = {(): {"x": 0.4, "a": 0.6}, ("x",): {"x": 1.0}, ("a",): {"b": 1.0}, ("a", "b"): {"c": 1.0}}
+SHARED[("a", "b", "c")] = {"d": 1 / 3, "e": 1 / 3, "f": 1 / 3}
 
 
 def test_h10_consensus_beats_the_mode() -> None:
@@ -313,7 +270,7 @@ def test_h10_candidates_are_those_of_their_strategies_and_evidence_another_draw(
     json.dumps(trace.to_dict(), allow_nan=False)
 
 
-def test_h10_rows_do_not_know_their_neighbours() -> None:
+def test_h10_rows_do_not_know_their_neighbours_have_streams_limits_and_some_probability() -> None:
     """M10: the same for any batch and order; the seed a row decides."""
     chain = random_chain(vocab_size=5)
     strategy = MBR("chrf", Sample(n=12), evidence=Sample(n=9), n_best=3, method="pruned")
@@ -324,28 +281,19 @@ def test_h10_rows_do_not_know_their_neighbours() -> None:
         assert again == [together[i] for i in order]
     other = generate(chain, ids, strategy, max_new_tokens=MOST, seed=[seed + 1 for seed in seeds])
     assert other != together
-
-
-def test_h10_streams_differ() -> None:
     seen = {strategy_seed(seed, side, number) for seed in range(20) for side in (0, 1) for number in range(5)}
     assert len(seen) == 200 and strategy_seed(11, 0, 0) == 11 and strategy_seed(11, 1, 0) == row_seed(11, 1)
-
-
-def test_h10_limits_of_a_row_and_outputs_of_no_tokens() -> None:
     chain = random_chain(vocab_size=4)
     found = generate(chain, sources(3), MBR("bleu", Sample(n=5)), max_new_tokens=[0, 1, 4], seed=1)
     assert found[0][0].ids == [] and found[0][0].score == 0 and len(found[1][0].ids) <= 1
     assert generate(chain, sources(1), MBR("f1", Sample(n=5)), max_new_tokens=0, seed=1)[0][0].score == 1
-
-
-def test_h10_no_probability_anywhere() -> None:
-    """What the model never writes weighs nothing; where all is so, all weigh alike."""
+    # what the model never writes weighs nothing; where all is so, all weigh alike
     one = Hypothesis([1], 0.0, -math.inf, [-math.inf])
     assert _probabilities([one, replace(one, log_prob=-5.0), replace(one, log_prob=-2000.0)]) == [0.0, 1.0, 0.0]
     assert _probabilities([one, one]) == [1.0, 1.0] and _probabilities([]) == []
 
 
-def test_h10_text_is_what_utilities_read() -> None:
+def test_h10_utilities_read_text_or_ids_in_letters_that_stay_apart() -> None:
     chain = table_chain(SHARED)
     seen: list[str] = []
 
@@ -355,10 +303,7 @@ def test_h10_text_is_what_utilities_read() -> None:
 
     generate(chain, sources(1), MBR(utility, Sample(n=30), text=chain.text), max_new_tokens=6, seed=1)
     assert set(seen) == {"x x", "a b c d", "a b c e", "a b c f"}
-
-
-def test_ids_are_spelled_in_letters_that_stay_apart() -> None:
-    """One letter a token whatever the utility does to text: no two ids alike, none lost."""
+    # one letter a token whatever the utility does to text: no two ids alike, none lost
     ids = [0, 1, 12, 20_975, 20_976, 63_679, 63_680, 250_001]
     text = spelled(ids)
     words = text.split(" ")
@@ -370,23 +315,16 @@ def test_ids_are_spelled_in_letters_that_stay_apart() -> None:
         assert found.tolist() == [[pytest.approx(1), 0]], name
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_strategies_that_cannot_be() -> None:
+    for options, said in (
         ({"candidates": ()}, "`candidates` must hold a strategy at least: got none"),
         ({"evidence": []}, "`evidence` must hold a strategy at least: got none"),
         ({"weights": "even"}, "`weights` must be 'uniform' or 'model': got 'even'"),
         ({"method": "fast"}, "`method` must be 'full', 'aggregated', 'coarse' or 'pruned': got 'fast'"),
         ({"n_best": 0}, "`n_best` and `keep` must be at least 1: got 0 and 16"),
         ({"confidence": 0}, "`confidence` must lie between 0 and 1: got 0"),
-    ],
-)
-def test_strategies_that_cannot_be(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        MBR(**options)
-
-
-# The notes' listing --------------------------------------------------------------------------------------------------
+    ):
+        fails(ValueError, said, MBR, **options)
 
 
 def test_k4_order_of_arguments() -> None:
@@ -413,20 +351,17 @@ def test_k4_listing_of_the_notes_is_the_swapped_one() -> None:
         texts = [" ".join(draw.choice(list("abcde"), size)) for size in draw.integers(4, 7, 5)]
         theirs = listing_of_the_notes(texts, smoothed_bleu)
         swapped = from_function(lambda reference, candidate: smoothed_bleu(candidate, reference))
-        risks = minimum_bayes_risk_choice(texts, None, swapped)
+        risks = choice(texts, None, swapped)
         assert risks.expected[texts.index(theirs)] == pytest.approx(risks.expected[risks.best], abs=1e-12)
-        own = minimum_bayes_risk(
-            None, "", 5, generate_candidates=lambda *_, texts=texts: texts, utility=from_function(smoothed_bleu)
-        )
+        given: Any = {"generate_candidates": lambda *_, texts=texts: texts, "utility": from_function(smoothed_bleu)}
+        own = minimum_bayes_risk(None, "", 5, **given)
         wrong += own != theirs
     assert wrong >= 4
 
 
 def test_k4_takes_the_notes_models_and_batches() -> None:
-    for model, ids in (
-        (ToySeq2Seq(), torch.tensor([[3, 4, 5], [6, 2, 3]])),
-        (ToyLanguageModel(), torch.tensor([[3, 4], [5, 1]])),
-    ):
+    pair = (ToySeq2Seq(), torch.tensor([[3, 4, 5], [6, 2, 3]]))
+    for model, ids in (pair, (ToyLanguageModel(), torch.tensor([[3, 4], [5, 1]]))):
         together = minimum_bayes_risk(model, ids, 8, max_len=6, seed=[1, 2])
         assert together == [minimum_bayes_risk(model, ids[i], 8, max_len=6, seed=[i + 1]) for i in (0, 1)]
         assert minimum_bayes_risk(model, ids[:1], 8, max_len=6, seed=[1]) == together[0]
@@ -435,30 +370,22 @@ def test_k4_takes_the_notes_models_and_batches() -> None:
     assert isinstance(weighted, list)
 
 
-def test_k4_own_candidates_come_back_as_they_were() -> None:
+def test_k4_own_candidates_come_back_as_they_were_and_what_is_refused() -> None:
     tokens = [["a", "b", "c"], ["a", "b", "c", "d"], ["a", "b", "c", "d"], ["x"]]
     given: Any = {"generate_candidates": lambda model, text, n: tokens[:n], "utility": from_function(calculate_bleu)}
-    best = minimum_bayes_risk("m", "this is a test", 4, **given)
-    assert best is tokens[1]
+    assert minimum_bayes_risk("m", "this is a test", 4, **given) is tokens[1]
     assert calculate_bleu(["a", "b", "c", "d"], ["a", "b", "c", "d"]) == 1
     assert ORDER_EXAMPLE[1] == "b a b c"
-
-
-def test_k4_what_is_refused() -> None:
-    with pytest.raises(UsageError, match="must be ids, a tensor, where no `generate_candidates` is given: got str"):
-        minimum_bayes_risk(ToySeq2Seq(), "This is a test.")
-    with pytest.raises(UsageError, match=r"must be ids of shape \(S,\) or \(B,S\): got \(1, 0\)"):
-        minimum_bayes_risk(ToySeq2Seq(), torch.zeros(1, 0, dtype=torch.long))
-    with pytest.raises(UsageError, match="`weights` must be 'uniform'"):
-        minimum_bayes_risk(None, "", 2, weights="model", generate_candidates=lambda *_: ["a", "b"])
+    for said, model, text, options in (
+        ("must be ids, a tensor, where no `generate_candidates` is given: got str", ToySeq2Seq(), "A test.", {}),
+        (r"must be ids of shape \(S,\) or \(B,S\): got \(1, 0\)", ToySeq2Seq(), torch.zeros(1, 0).long(), {}),
+        ("`weights` must be 'uniform'", None, "", {"weights": "model", "generate_candidates": lambda *_: ["a", "b"]}),
+        ("unknown utility 'bleau'", ToySeq2Seq(), torch.tensor([3]), {"utility": "bleau"}),
+    ):
+        fails(UsageError, said, minimum_bayes_risk, model, text, 2, **options)
     requests = pytest.importorskip("atento_serve.engine.requests")
-    with pytest.raises(UsageError, match=r"rouge, .*, as the service loads no other model for it: got 'comet:comet'"):
-        requests.generator_for(None, "translate", '{"mbr": "comet:comet"}', None)
-    with pytest.raises(UsageError, match="unknown utility 'bleau'"):
-        minimum_bayes_risk(ToySeq2Seq(), torch.tensor([3]), utility="bleau")
-
-
-# The measurement -----------------------------------------------------------------------------------------------------
+    said = r"rouge, .*, as the service loads no other model for it: got 'comet:comet'"
+    fails(UsageError, said, requests.generator_for, None, "translate", '{"mbr": "comet:comet"}', None)
 
 
 def test_bench_rows_at_a_tiny_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -473,15 +400,12 @@ def test_bench_rows_at_a_tiny_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(row["same_choice"] == 1 for row in rows if row.get("method") == "full")
 
 
-def test_bench_refuses_sides_that_choose_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_candidates_are_alike_and_sides_choose_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.mbr._mbrs_choosers", lambda name: {})
     monkeypatch.setattr("benchmarks.mbr._pairwise", lambda name: lambda candidates: 0)
     monkeypatch.setattr("benchmarks.mbr.noisy_candidates", lambda count, seed: ["z", *["a b c"] * (count - 1)])
-    with pytest.raises(AtentoError, match="these sides chose another candidate than the best: sacrebleu"):
-        list(measure_mbr(0.01, sizes=(9,), sets=1, rounds=1))
-
-
-def test_bench_candidates_are_alike_and_not_the_same() -> None:
+    fails(AtentoError, "candidate than the best: sacrebleu", list, measure_mbr(0.01, sizes=(9,), sets=1, rounds=1))
+    monkeypatch.undo()
     candidates = noisy_candidates(64, seed=1)
     assert candidates == noisy_candidates(64, seed=1) != noisy_candidates(64, seed=2)
     assert len(set(candidates)) > 48 and 8 < sum(len(one.split()) for one in candidates) / 64 < 40

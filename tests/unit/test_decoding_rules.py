@@ -24,14 +24,13 @@ from atento.decoding.rules import (
     SuppressedBehind,
 )
 from atento_lab.notes.checks.toys import EOS
+from failing import fails
 from test_decoding_sampling import chain, ids
 
 INF = float("inf")
 V = 5
 FEW = st.sampled_from([0, 1, 1, 2, V - 1])  # so that much repeats
-BATCHES = st.integers(0, 6).flatmap(
-    lambda length: st.lists(st.lists(FEW, min_size=length, max_size=length), min_size=1, max_size=4)
-)
+BATCHES = st.integers(0, 6).flatmap(lambda n: st.lists(st.lists(FEW, min_size=n, max_size=n), min_size=1, max_size=4))
 PROMPTS = st.lists(st.lists(FEW | st.just(V + 2), max_size=5), min_size=4, max_size=4)  # a source may hold ids past V
 
 
@@ -45,9 +44,6 @@ def some_scores(count: int) -> Tensor:
     return scores
 
 
-# Each against lists
-
-
 def test_repetition_penalty_by_hand() -> None:
     """Positive scores shrink, negative ones grow more negative; a token written twice is told off once."""
     scores = torch.tensor([[2.0, -1.0, 0.0, -INF, 3.0]])
@@ -59,9 +55,7 @@ def test_repetition_penalty_by_hand() -> None:
 
 @settings(max_examples=50)
 @given(rows=BATCHES, prompts=PROMPTS, penalty=st.sampled_from([0.5, 1.0, 1.7]), prompt=st.booleans())
-def test_repetition_penalty_equals_loops(
-    rows: list[list[int]], prompts: list[list[int]], penalty: float, prompt: bool
-) -> None:
+def test_penalties_equal_loops(rows: list[list[int]], prompts: list[list[int]], penalty: float, prompt: bool) -> None:
     scores = some_scores(len(rows))
     found = RepetitionPenalty(penalty, prompt)(scores, standing(rows, prompts))
     for row, written in enumerate(rows):
@@ -96,10 +90,7 @@ def test_no_gram_twice_equals_loops(rows: list[list[int]], prompts: list[list[in
 
 
 @settings(max_examples=50)
-@given(
-    rows=BATCHES,
-    sequences=st.lists(st.lists(st.integers(0, V - 1), min_size=1, max_size=4), max_size=5),
-)
+@given(rows=BATCHES, sequences=st.lists(st.lists(st.integers(0, V - 1), min_size=1, max_size=4), max_size=5))
 def test_banned_sequences_equal_loops(rows: list[list[int]], sequences: list[list[int]]) -> None:
     scores = some_scores(len(rows))
     found = Banned(sequences)(scores, standing(rows))
@@ -110,7 +101,7 @@ def test_banned_sequences_equal_loops(rows: list[list[int]], sequences: list[lis
             assert float(found[row, token]) == (-INF if hit else float(scores[row, token]))
 
 
-def test_forced_tokens_keep_their_score_and_lift_a_ban() -> None:
+def test_forced_tokens_keep_their_score_and_come_at_each_rows_own_limit() -> None:
     scores = some_scores(2)
     rule = Forced({1: 3, 2: 1})
     assert rule(scores, standing([[], []])) is scores
@@ -123,6 +114,11 @@ def test_forced_tokens_keep_their_score_and_lift_a_ban() -> None:
     assert torch.equal(certain(scores, standing([[0, 0], [0, 0]])), lifted)
     each = Forced([{0: 2, 1: 3}, {1: 3}], certain=True)(scores, standing([[2], [4]]))  # the first step of each row
     assert each[:, 3].tolist() == [float(scores[0, 3]), 0.0]
+    scores = some_scores(3)
+    found = ForcedLast(2, [3, 4, 3])(scores, standing([[0, 0], [1, 1], [0, 1]]))
+    assert torch.equal(found[1], scores[1])
+    assert [(row > -INF).nonzero().flatten().tolist() for row in found[::2]] == [[2], [2]]
+    assert ForcedLast(2, 9)(scores, standing([[0], [1], [0]])) is scores
 
 
 def test_rows_with_rules_of_their_own_are_as_each_row_alone() -> None:
@@ -141,22 +137,11 @@ def test_rows_with_rules_of_their_own_are_as_each_row_alone() -> None:
             assert torch.equal(suppressed[place : place + 1], SuppressedAt(steps[row], [0, 2])(own, alone))
 
 
-def test_forced_last_comes_at_each_rows_own_limit() -> None:
-    scores = some_scores(3)
-    found = ForcedLast(2, [3, 4, 3])(scores, standing([[0, 0], [1, 1], [0, 1]]))
-    assert torch.equal(found[1], scores[1])
-    assert [(row > -INF).nonzero().flatten().tolist() for row in found[::2]] == [[2], [2]]
-    assert ForcedLast(2, 9)(scores, standing([[0], [1], [0]])) is scores
-
-
-# In searches
-
-
 SEARCHES = [Greedy(), Sample(temperature=1.5, n=3), Beam(3, n_best=3)]
 
 
 @pytest.mark.parametrize("strategy", SEARCHES, ids=str)
-def test_searches_obey_what_is_forbidden(strategy: Greedy | Sample | Beam) -> None:
+def test_searches_obey_what_is_forbidden_and_forced(strategy: Greedy | Sample | Beam) -> None:
     """Rows leave the batch as they end: what is counted must be each row's own."""
     rules: list[Rule] = [NoRepeatNGrams(2), Banned([[4], [2, 3]])]
     settings: dict[str, Any] = {"max_new_tokens": 9, "rules": rules}
@@ -168,12 +153,8 @@ def test_searches_obey_what_is_forbidden(strategy: Greedy | Sample | Beam) -> No
         assert len(set(pairs)) == len(pairs) and 4 not in written and (2, 3) not in pairs
     free = [row[0].ids for row in generate(chain(0), ids(*range(8)), strategy, max_new_tokens=9, seed=0)]
     assert any(4 in written or (2, 3) in pairwise(written) for written in free)
-
-
-@pytest.mark.parametrize("strategy", SEARCHES, ids=str)
-def test_searches_obey_what_is_forced(strategy: Greedy | Sample | Beam) -> None:
     most = [6, 4, 5, 6]
-    rules: list[Rule] = [Forced({0: 2, 2: 3}), ForcedLast(EOS, most)]
+    rules = [Forced({0: 2, 2: 3}), ForcedLast(EOS, most)]
     found = generate(chain(1), ids(*range(4)), strategy, max_new_tokens=most, min_new_tokens=3, rules=rules, seed=1)
     for row in found:
         for one in row:
@@ -194,9 +175,6 @@ def test_the_prompt_counts_where_it_is_asked_to() -> None:
     generate(chain(2), source, Sample(n=2), max_new_tokens=[1, 0, 1], token_mask=real, rules=[spy], seed=1)
     assert seen == [[[5, 3], [4], [1, 2]], [[5, 3], [5, 3], [1, 2], [1, 2]]]
     assert Banned([[EOS]])(torch.zeros(1, 6), standing([[1]], [[EOS]])).tolist() == [[-INF, 0, 0, 0, 0, 0]]
-
-
-# Strings that stop
 
 
 def words(tokens: list[int]) -> str:
@@ -222,25 +200,18 @@ def test_an_output_ends_with_the_token_that_completes_a_stop_string(strategy: Gr
     assert met > 10
 
 
-def test_of_two_stop_strings_the_one_complete_first_counts() -> None:
+def test_of_two_stop_strings_the_one_complete_first_counts_and_eos_still_ends() -> None:
     stop = StopStrings(words, ["bc", "abcd", "abc"])
     assert stop([1, 2, 3]) and not stop([1, 2]) and not stop([])
     assert StopStrings(words, ["bc", "abcd"]).cut("eabcd") == "ea"  # completed first, though it begins later
     assert stop.cut("eabcd") == "e" and stop.cut("eebc") == "ee" and stop.cut("aab") == "aab"
-
-
-def test_eos_still_ends_what_no_string_stopped() -> None:
     found = generate(chain(3), ids(*range(9)), Greedy(), max_new_tokens=9, stop=StopStrings(words, ["zz"]))
     assert found == generate(chain(3), ids(*range(9)), Greedy(), max_new_tokens=9)
     assert any(one.finished for (one,) in found)
 
 
-# What cannot be
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_rules_that_cannot_be_are_refused() -> None:
+    for make, message in (
         (lambda: RepetitionPenalty(0.0), "`penalty` must be above 0 and finite: got 0.0"),
         (lambda: RepetitionPenalty(INF), "`penalty` must be above 0 and finite: got inf"),
         (lambda: CountPenalty(frequency=INF), "`frequency` must be finite: got inf"),
@@ -252,8 +223,5 @@ def test_eos_still_ends_what_no_string_stopped() -> None:
         (lambda: Forced({1: 9})(torch.zeros(1, V), standing([[1]])), "a forced id must lie below 5, the vocabulary"),
         (lambda: StopStrings(words, [""]), "`strings` must be a list of strings, none of them empty"),
         (lambda: StopStrings(words, "ab"), "`strings` must be a list of strings, none of them empty: got 'ab'"),
-    ],
-)
-def test_rules_that_cannot_be_are_refused(make: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()  # type: ignore[operator]
+    ):
+        fails(ValueError, message, make)

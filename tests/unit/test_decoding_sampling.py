@@ -23,16 +23,9 @@ from atento_lab.notes.checks.toys import EOS, Chain, random_chain
 from test_decoding_seeds import BITS, SIGNIFICANCE, chance, mixed
 
 INF = float("inf")
-STRATEGIES = [
-    Sample(),
-    Sample(temperature=0.6),
-    Sample(temperature=1.8),
-    Sample(top_k=3),
-    Sample(top_p=0.7),
-    Sample(min_p=0.25),
-    Sample(typical_p=0.6),
-    Sample(temperature=1.3, top_k=6, top_p=0.9, min_p=0.1, typical_p=0.95),
-]
+STRATEGIES = [Sample(), Sample(temperature=0.6), Sample(temperature=1.8), Sample(top_k=3), Sample(top_p=0.7)]
+STRATEGIES += [Sample(min_p=0.25), Sample(typical_p=0.6)]
+STRATEGIES += [Sample(temperature=1.3, top_k=6, top_p=0.9, min_p=0.1, typical_p=0.95)]
 
 
 @dataclass
@@ -67,9 +60,6 @@ def chain(seed: int, vocab_size: int = 6) -> Chain:
 
 def ids(*sources: int) -> Tensor:
     return torch.tensor(sources, dtype=torch.long)[:, None]
-
-
-# What is drawn
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
@@ -133,9 +123,6 @@ def test_h2_equals_a_slow_sampler(seed: int, seeds: list[int], strategy: Sample,
             assert one.log_prob == one.score == pytest.approx(sum(scores), abs=1e-12)
 
 
-# Nobody else matters
-
-
 @settings(max_examples=40)
 @given(
     seed=st.integers(0, 1000),
@@ -144,7 +131,7 @@ def test_h2_equals_a_slow_sampler(seed: int, seeds: list[int], strategy: Sample,
     n=st.integers(1, 3),
     limit=st.integers(1, 8),
 )
-def test_h2_a_row_draws_the_same_alone_and_in_any_batch(
+def test_h2_a_row_draws_the_same_in_any_batch(
     seed: int, order: list[int], strategy: Sample, n: int, limit: int
 ) -> None:
     """Bit for bit, in any order and any company; and its first samples do not depend on how many are asked for."""
@@ -205,9 +192,6 @@ def test_h2_h12_a_network_draws_the_same_in_any_batch_order_and_padding(kind: st
         assert written([0, 1, 2, 3, 4], left=True) == together
 
 
-# Its bounds
-
-
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 1000),
@@ -226,14 +210,11 @@ def test_h1_temperature_zero_is_greedy(
     assert [[one, one] for (one,) in greedy] == cold
 
 
-def test_h1_temperature_zero_is_greedy_on_a_network_in_float32() -> None:
+def test_h1_temperature_zero_is_greedy_in_float32_and_rows_have_limits() -> None:
     network = tiny("encoder-decoder").float()
     source = torch.randint(4, 13, (12, 6), generator=torch.Generator().manual_seed(8))
     greedy = generate(network, source, Greedy(), max_new_tokens=10)
     assert generate(network, source, Sample(temperature=0.0), max_new_tokens=10) == greedy
-
-
-def test_limits_of_each_row() -> None:
     toy = chain(4)
     found = generate(toy, ids(0, 1, 2), Sample(n=2), max_new_tokens=[0, 1, 5], eos_id=(), seed=1)
     assert [[len(one.ids) for one in row] for row in found] == [[0, 0], [1, 1], [5, 5]]
@@ -251,7 +232,7 @@ class Prefixed(Chain):
         return scores, state
 
 
-def test_a_prefix_is_read_and_not_repeated() -> None:
+def test_a_prefix_is_not_repeated_and_a_row_without_tokens_left_ends_alone() -> None:
     toy, prefix = chain(5), torch.tensor([[1, 2], [3, 3]])
     reader = Prefixed(toy.log_probs, toy.vocab_size)
     found = generate(reader, ids(0, 1), Sample(n=3), max_new_tokens=4, prefix_ids=prefix, seed=2)
@@ -262,10 +243,7 @@ def test_a_prefix_is_read_and_not_repeated() -> None:
             tokens = (*one.ids, EOS) if one.finished else tuple(one.ids)
             steps = [float(toy.log_probs((source,), (*before, *tokens[:t]))[token]) for t, token in enumerate(tokens)]
             assert one.token_scores == pytest.approx(steps)
-
-
-def test_a_row_to_which_the_rules_leave_nothing_ends_unfinished_and_the_others_go_on() -> None:
-    """No token twice, of two: after both are written only EOS is left, and least forbids it."""
+    # no token twice, of two: after both are written only EOS is left, and least forbids it
     toy = Constant(torch.zeros(3, dtype=torch.float64))
     rules = [Banned([[0], [1, 2]]), NoRepeatNGrams(1)]
     found = generate(toy, ids(*range(20)), Sample(), max_new_tokens=6, eos_id=0, rules=rules, seed=3)
@@ -275,9 +253,6 @@ def test_a_row_to_which_the_rules_leave_nothing_ends_unfinished_and_the_others_g
     trace = Trace()
     nothing = generate(toy, ids(0, 1), Sample(), max_new_tokens=6, rules=[Banned([[0], [1], [2]])], seed=3, trace=trace)
     assert [row[0].ids for row in nothing] == [[], []]
-
-
-# Seeds
 
 
 def test_without_a_seed_chance_decides_and_pytorchs_seed_fixes_it() -> None:
@@ -290,9 +265,6 @@ def test_without_a_seed_chance_decides_and_pytorchs_seed_fixes_it() -> None:
     one, other = drawn(), drawn()
     torch.manual_seed(1)
     assert one != other and drawn() == one
-
-
-def test_what_does_not_draw_asks_no_generator() -> None:
     torch.manual_seed(2)
     before = torch.get_rng_state()
     generate(chain(6), ids(0), Greedy(), max_new_tokens=3)
@@ -305,17 +277,11 @@ def test_draws_come_from_no_support_of_probability_zero() -> None:
     toy = Constant(torch.tensor([-INF, 0.0, -INF, -INF, 0.0, -INF]))
     (found,) = generate(toy, ids(0), Sample(n=500), max_new_tokens=1, eos_id=(), seed=4)
     assert {one.ids[0] for one in found} == {1, 4}
-
-
-def test_the_number_zero_draws_no_token_of_probability_zero() -> None:
-    """SplitMix64 hashes 0 to 0: that key's first number is exactly 0."""
+    # SplitMix64 hashes 0 to 0: that key's first number is exactly 0
     key = torch.tensor([2**64 - 0x9E3779B97F4A7C15])
     assert float(uniform(key, 0)) == 0
     token = int(draw(torch.tensor([[-INF, -INF, 0.0, 1.0]], dtype=torch.float64), Sample(), key, 0))
     assert token == 2
-
-
-# The trace
 
 
 def test_m7_the_trace_tells_the_distribution_before_and_after_each_filter() -> None:
@@ -335,28 +301,8 @@ def test_m7_the_trace_tells_the_distribution_before_and_after_each_filter() -> N
     assert with_none == found
 
 
-# What cannot be
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"temperature": -0.1}, "`temperature` must be finite and not negative: got -0.1"),
-        ({"top_k": -1}, "`top_k` must be a whole number, 0 or more: got -1"),
-        ({"top_p": 0.0}, r"`top_p` must lie in \(0, 1\]: got 0.0"),
-        ({"typical_p": 1.5}, r"`typical_p` must lie in \(0, 1\]: got 1.5"),
-        ({"min_p": -1.0}, r"`min_p` must lie in \[0, 1\]: got -1.0"),
-        ({"n": 0}, "`n` must be at least 1: got 0"),
-    ],
-)
-def test_strategies_that_cannot_be_are_refused(bad: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Sample(**bad)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_what_cannot_be_sampled_is_refused_and_numbers_of_numpy_are_numbers() -> None:
+    for options, message in (
         ({"seed": [1, 2]}, "`seed` gives one number, or one a row: got 2 for 3 rows"),
         ({"max_new_tokens": [1, 2]}, "`max_new_tokens` gives one number a row: got 2 for 3 rows"),
         ({"max_new_tokens": -1}, "`max_new_tokens` must not be negative: got -1"),
@@ -368,21 +314,22 @@ def test_strategies_that_cannot_be_are_refused(bad: dict[str, float], message: s
         ({"prefix_ids": torch.ones(2, 1).long()}, r"`prefix_ids` must be of shape \(B,P\), B 3: got \(2, 1\)"),
         ({"prefix_ids": [[1], [1], [1]]}, "`prefix_ids` must be a tensor: got list"),
         ({"token_mask": [[True]] * 3}, "`token_mask` must be a tensor: got list"),
-    ],
-)
-def test_requests_that_cannot_be_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
-        generate(chain(8), ids(0, 1, 2), Sample(), **{"max_new_tokens": 2} | options)  # type: ignore[arg-type]
-
-
-def test_numbers_of_numpy_are_numbers() -> None:
-    # seeds, lengths and ends often come out of an array or a table
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            generate(chain(8), ids(0, 1, 2), Sample(), **{"max_new_tokens": 2} | options)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"`ids` must be of shape \(B,S\): got \(3,\)"):
+            generate(random_chain(4), torch.tensor([1, 2, 3]), Sample(), max_new_tokens=2)
+    for bad, message in (
+        ({"temperature": -0.1}, "`temperature` must be finite and not negative: got -0.1"),
+        ({"top_k": -1}, "`top_k` must be a whole number, 0 or more: got -1"),
+        ({"top_p": 0.0}, r"`top_p` must lie in \(0, 1\]: got 0.0"),
+        ({"typical_p": 1.5}, r"`typical_p` must lie in \(0, 1\]: got 1.5"),
+        ({"min_p": -1.0}, r"`min_p` must lie in \[0, 1\]: got -1.0"),
+        ({"n": 0}, "`n` must be at least 1: got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Sample(**bad)  # type: ignore[arg-type]
     given: Any = {"max_new_tokens": np.int64(4), "seed": np.int32(7), "eos_id": np.int64(EOS)}
     plain: Any = {name: int(value) for name, value in given.items()}
     rows = ids(0, 1, 2)
     assert generate(chain(8), rows, Sample(), **given) == generate(chain(8), rows, Sample(), **plain)
-
-
-def test_ids_of_one_row_need_their_dimension() -> None:
-    with pytest.raises(ValueError, match=r"`ids` must be of shape \(B,S\): got \(3,\)"):
-        generate(random_chain(4), torch.tensor([1, 2, 3]), Sample(), max_new_tokens=2)

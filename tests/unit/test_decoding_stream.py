@@ -20,11 +20,10 @@ from atento.decoding.stream import Token, stream
 from atento.text import Tokenizer, train_tokenizer
 from atento.text.streaming import TextStream, stream_text
 from atento_lab.notes.checks.toys import EOS, Chain
+from failing import fails
 from test_decoding_sampling import tiny
 
 KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
-
-# Tokens --------------------------------------------------------------------------------------------------------------
 
 
 class Counted(Chain):
@@ -89,7 +88,7 @@ def test_h12_a_network_streams_what_it_generates(kind: str) -> None:
         assert [one.id for one in found] == whole.ids and len(whole.ids) == 9
 
 
-def test_the_tokens_of_a_beam_come_before_it_ends() -> None:
+def test_tokens_come_as_they_are_written_and_before_a_beam_ends() -> None:
     """As soon as all hypotheses have them: here all agree on two tokens and then part."""
     steps = {(): {2: 1.0}, (2,): {3: 1.0}, (2, 3): {4: 0.6, 5: 0.4}, (2, 3, 4): {4: 0.5, 5: 0.5}}
 
@@ -102,10 +101,7 @@ def test_the_tokens_of_a_beam_come_before_it_ends() -> None:
     taken, ids = zip(*((toy.steps_taken, token.id) for token in tokens))
     assert ids[:3] == (2, 3, 4) and len(ids) == toy.steps_taken == 8
     assert taken[:2] == (2, 3)
-
-
-def test_tokens_come_as_they_are_written() -> None:
-    """The network runs once a token, not before one is asked for, and no more when no more is."""
+    # the network runs once a token, not before one is asked for, and no more when no more is
     toy = chain(2)
     tokens = stream(toy, SOURCE, Sample(), max_new_tokens=50, eos_id=(), seed=1)
     assert isinstance(tokens, Iterator) and toy.steps_taken == 0
@@ -116,21 +112,14 @@ def test_tokens_come_as_they_are_written() -> None:
     assert torch.is_inference_mode_enabled() is False
 
 
-@pytest.mark.parametrize(
-    ("ids", "strategy", "message"),
-    [
+def test_streams_that_cannot_be_are_refused_at_once() -> None:
+    for ids, strategy, message in (
         (torch.tensor([[1], [2]]), Greedy(), r"`ids` must be one row, of shape \(1,S\): got \(2, 1\)"),
         (torch.tensor([1]), Greedy(), r"`ids` must be one row, of shape \(1,S\): got \(1,\)"),
         (SOURCE, MBR("chrf", Sample(n=2)), "only greedy search, sampling and a beam write token by token: got MBR"),
         (SOURCE, Sample(n=2), "a stream is one output, `n` must be 1: got 2"),
-    ],
-)
-def test_streams_that_cannot_be_are_refused_at_once(ids: Tensor, strategy: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        stream(chain(0), ids, strategy, max_new_tokens=3)
-
-
-# Text ----------------------------------------------------------------------------------------------------------------
+    ):
+        fails(ValueError, message, stream, chain(0), ids, strategy, max_new_tokens=3)
 
 
 def lines() -> list[str]:
@@ -151,8 +140,7 @@ TEXTS = st.lists(st.one_of(st.text(max_size=4), st.sampled_from(TROUBLE), st.jus
 
 
 def whole_characters(pieces: list[str], text: str) -> None:
-    assert "".join(pieces) == text
-    assert all(pieces)
+    assert "".join(pieces) == text and all(pieces)
     at = 0
     for piece in pieces:  # a piece is a part of the text by characters: so it holds no broken one that the text has not
         assert text[at : at + len(piece)] == piece
@@ -210,25 +198,19 @@ def test_what_stands_before_decides_about_spaces_and_is_not_repeated(kind: str, 
         assert whole.endswith("".join(pieces))
 
 
-def test_a_word_goes_out_when_it_is_complete() -> None:
+def test_a_word_goes_out_when_it_is_complete_and_a_character_when_its_bytes_are(tmp_path: Any) -> None:
     tokenizer = Tokenizer.from_vocabulary("wordpiece", ["o", "gat", "##inho", "##o", "pul", "##ou", "-", "."])
     ids = [tokenizer.token_id(piece) for piece in ["o", "gat", "##inho", "pul", "##ou", "."]]
     text = TextStream(tokenizer)
     assert [text.push(token) for token in ids if token is not None] == ["", "o", "", " gatinho", "", ""]
     assert text.finish() == " pulou."
-
-
-def test_a_character_goes_out_when_its_bytes_are_complete() -> None:
     tokenizer = trained("byte")
     text = TextStream(tokenizer)
     assert [text.push(token) for token in tokenizer.encode("aé😀\u0301b")] == [
         "a", "", "é", "", "", "", "😀", "", "\u0301", "b"
     ]  # fmt: skip
     assert text.finish() == ""
-
-
-def test_letters_of_gpt_2_that_stand_for_bytes(tmp_path: Any) -> None:
-    """Byte-level BPE: a piece may end inside a character."""
+    # byte-level BPE: a piece may end inside a character
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = LibraryTokenizer(models.BPE({letter: i for i, letter in enumerate(alphabet)}, [], unk_token=None))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -238,8 +220,7 @@ def test_letters_of_gpt_2_that_stand_for_bytes(tmp_path: Any) -> None:
     text = " olá 😀 não\u0301 日本"
     ids = tokenizer.encode(text)
     assert len(ids) == len(text.encode())
-    pieces = list(stream_text(tokenizer, ids))
-    assert pieces == list(text)
+    assert list(stream_text(tokenizer, ids)) == list(text)
     broken = [*ids[:8], *ids[10:]]  # the emoji loses its last two bytes
     whole_characters(list(stream_text(tokenizer, broken)), tokenizer.decode(broken))
 
@@ -273,5 +254,4 @@ def test_no_more_ids_are_asked_for_once_it_stopped() -> None:
 
     assert "".join(stream_text(tokenizer, ids(), stop=["at"])) == "o g" and len(asked) == 5
     for stop, got in (("at", "'at'"), ([""], r"\[''\]")):
-        with pytest.raises(ValueError, match=f"`stop` .* got {got}"):
-            TextStream(tokenizer, stop=stop)
+        fails(ValueError, f"`stop` .* got {got}", TextStream, tokenizer, stop=stop)

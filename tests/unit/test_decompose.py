@@ -14,6 +14,7 @@ from atento.config.sections.position_scheme import PositionConfig
 from atento.inspection.decompose import decompose, parts_by_word
 from atento.inspection.network_scores import score_parts
 from atento.networks import EncoderDecoder
+from failing import fails
 
 SOURCE, TARGET = torch.tensor([[5, 6, 7, 8, 9], [4, 9, 5, 7, 6]]), torch.tensor([[2, 5, 6], [2, 8, 4]])
 P = PositionConfig
@@ -77,11 +78,8 @@ def check_sum(network: EncoderDecoder, kind: str, layer: int) -> None:
     torch.testing.assert_close(total, true_scores(network, kind, layer), rtol=0, atol=1e-6)
 
 
-def test_b13_grouped_heads_sum_too() -> None:
+def test_b13_grouped_heads_sum_too_with_named_parts_and_positions_know_no_word() -> None:
     check_sum(make(SCHEMES["sum"], attention={"n_kv_heads": 1}), "encoder", 0)
-
-
-def test_b13_names_of_the_parts() -> None:
     four = ["content-content", "content-position", "position-content", "position-position"]
     network = make(SCHEMES["sum"])
 
@@ -92,10 +90,7 @@ def test_b13_names_of_the_parts() -> None:
     assert names(1) == ["content", "rotary", "Shaw", "Gated"]
     bare = make(SCHEMES["none"])
     assert list(score_parts(bare, "encoder", 0, lambda: bare(SOURCE, TARGET))) == ["content"]
-
-
-def test_b13_position_with_position_knows_no_word() -> None:
-    """The part of two positions is the same for other words, the part of two contents the same in other places."""
+    # the part of two positions is the same for other words, the part of two contents the same in other places
     network = make(SCHEMES["sinusoidal"])  # post-norm: nothing before the first attention
     other = torch.tensor([[4, 4, 8, 5, 5], [7, 6, 6, 9, 8]])
     one = score_parts(network, "encoder", 0, lambda: network(SOURCE, TARGET))
@@ -107,16 +102,12 @@ def test_b13_position_with_position_knows_no_word() -> None:
     assert float((one["content-content"] - two["content-content"]).abs().max()) > 0.1
 
 
-def test_b13_a_relative_scheme_is_its_own_matrix() -> None:
+def test_b13_a_relative_scheme_is_its_own_matrix_and_what_cannot_be_taken_apart_is_said() -> None:
     network = make(SCHEMES["alibi"])
     parts = score_parts(network, "encoder", 0, lambda: network(SOURCE, TARGET))
     distance = (torch.arange(5)[:, None] - torch.arange(5)).abs().double()
-    slopes = torch.tensor([2**-4, 2**-8]).double()
-    expected = -(slopes[:, None, None] * distance).expand(2, 2, 5, 5)
+    expected = -(torch.tensor([2**-4, 2**-8]).double()[:, None, None] * distance).expand(2, 2, 5, 5)
     torch.testing.assert_close(parts["ALiBi"], expected, rtol=0, atol=1e-9)
-
-
-def test_what_cannot_be_taken_apart_is_said() -> None:
     network = make(SCHEMES["none"])
     with pytest.raises(UsageError, match=r"no self-attention of layer 5 in 'encoder'; its layers: \[0, 1\]"):
         score_parts(network, "encoder", 5, lambda: None)
@@ -125,9 +116,6 @@ def test_what_cannot_be_taken_apart_is_said() -> None:
     network.train()
     with pytest.raises(UsageError, match=r"evaluation mode: call `network\.eval\(\)` first"):
         score_parts(network, "encoder", 0, lambda: network(SOURCE, TARGET))
-
-
-def test_an_attention_by_itself() -> None:
     torch.manual_seed(0)
     attention, x, p = MultiHeadAttention(8, 2).double(), torch.randn(1, 3, 8).double(), torch.randn(3, 8).double()
     whole = decompose(attention, x + p)["content"]
@@ -152,7 +140,5 @@ def test_b13_parts_over_words_sum_to_the_words_scores() -> None:
     torch.testing.assert_close(one_each["content-content"], parts["content-content"])
     some = parts_by_word({"content": torch.ones(1, 1, 2, 3)}, [0, 0], [None, 0, 1])["content"]
     assert some.tolist() == [[[[2.0, 2.0]]]]
-    with pytest.raises(ValueError, match=r"a word or None: got 4 and 4 for scores of shape \(2, 2, 5, 5\)"):
-        parts_by_word(parts, words[:4])
-    with pytest.raises(ValueError, match="words must be numbered from 0, or None: got -1"):
-        parts_by_word(parts, [0, 1, 1, 2, -1])
+    fails(ValueError, r"a word or None: got 4 and 4 .* \(2, 2, 5, 5\)", parts_by_word, parts, words[:4])
+    fails(ValueError, "words must be numbered from 0, or None: got -1", parts_by_word, parts, [0, 1, 1, 2, -1])

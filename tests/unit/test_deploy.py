@@ -39,7 +39,7 @@ def final_stage() -> list[tuple[str, str]]:
     return instructions()[last:]
 
 
-def test_the_image_runs_without_root_and_asks_whether_it_is_ready() -> None:
+def test_the_image_runs_without_root_copies_what_is_there_and_asks_whether_it_is_ready() -> None:
     stage = dict(final_stage())
     assert stage["USER"] == "10001:10001" and stage["STOPSIGNAL"] == "SIGTERM"
     assert "/health/ready" in stage["HEALTHCHECK"]
@@ -47,9 +47,6 @@ def test_the_image_runs_without_root_and_asks_whether_it_is_ready() -> None:
     words = [word for word, _ in final_stage()]
     assert words.index("USER") > words.index("COPY")  # files of the image are root's: the service cannot change them
     assert "--chown" not in stage["COPY"]
-
-
-def test_what_the_image_copies_is_there() -> None:
     root = DEPLOY.parent
     for word, arguments in instructions():
         if word == "COPY" and "--from" not in arguments:
@@ -57,10 +54,7 @@ def test_what_the_image_copies_is_there() -> None:
                 assert (root / name).exists(), name
     allowed = (DEPLOY / "Containerfile.dockerignore").read_text().splitlines()
     assert {line[1:] for line in allowed if line.startswith("!")} >= {"src", "pyproject.toml", "constraints.txt"}
-
-
-def test_the_health_check_of_the_image_is_a_program() -> None:
-    """It fails where nothing listens."""
+    # it fails where nothing listens
     code = re.search(r'"-c", "(.*)"\]', dict(final_stage())["HEALTHCHECK"])
     assert code is not None
     done = subprocess.run([sys.executable, "-c", code[1].replace(":8000", ":1")], capture_output=True, text=True)
@@ -107,7 +101,11 @@ def size(package: Distribution) -> int:
     return total
 
 
-def test_the_unit_is_valid_and_confined(tmp_path: Path) -> None:
+def test_the_unit_is_valid_and_confined_and_gives_requests_time_to_end(tmp_path: Path) -> None:
+    values = dict(line.split("=", 1) for line in UNIT.read_text().splitlines() if re.match(r"[A-Z]\w+=", line))
+    assert int(values["TimeoutStopSec"]) > 30 and values["KillMode"] == "mixed"
+    assert values["DynamicUser"] == values["NoNewPrivileges"] == "yes" and values["ProtectSystem"] == "strict"
+    assert "atento serve --host 127.0.0.1" in values["ExecStart"]
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
     unit = tmp_path / "atento.service"
@@ -119,22 +117,11 @@ def test_the_unit_is_valid_and_confined(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stdout[-500:]  # an exposure of 2.0 of 10 at most
 
 
-def test_the_unit_gives_running_requests_time_to_end() -> None:
-    values = dict(line.split("=", 1) for line in UNIT.read_text().splitlines() if re.match(r"[A-Z]\w+=", line))
-    assert int(values["TimeoutStopSec"]) > 30 and values["KillMode"] == "mixed"
-    assert values["DynamicUser"] == values["NoNewPrivileges"] == "yes" and values["ProtectSystem"] == "strict"
-    assert "atento serve --host 127.0.0.1" in values["ExecStart"]
-
-
-def test_the_manifest_has_probes_limits_and_no_rights() -> None:
+def test_the_manifest_has_probes_limits_no_rights_and_objects_that_fit() -> None:
     pod = manifest()["Deployment"]["spec"]["template"]["spec"]
     [container] = pod["containers"]
     probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")}
-    assert {name: probe["path"] for name, probe in probes.items()} == {
-        "startup": "/health/ready",
-        "readiness": "/health/ready",
-        "liveness": "/health/live",
-    }
+    assert [probe["path"] for probe in probes.values()] == ["/health/ready", "/health/ready", "/health/live"]
     assert {probe["port"] for probe in probes.values()} == {"http"}
     assert container["resources"]["limits"].keys() == {"cpu", "memory"} == container["resources"]["requests"].keys()
     security = container["securityContext"]
@@ -143,15 +130,9 @@ def test_the_manifest_has_probes_limits_and_no_rights() -> None:
     assert f"{pod['securityContext']['runAsUser']}:10001" == dict(final_stage())["USER"]
     assert pod["terminationGracePeriodSeconds"] > 5 + 30
     assert all(mount["readOnly"] for mount in container["volumeMounts"] if mount["name"] != "tmp")
-
-
-def test_the_objects_of_the_manifest_fit_together() -> None:
-    objects = manifest()
-    deployment, service = objects["Deployment"]["spec"], objects["Service"]["spec"]
+    deployment, service = (manifest()[kind]["spec"] for kind in ("Deployment", "Service"))
     labels = deployment["template"]["metadata"]["labels"]
     assert deployment["selector"]["matchLabels"].items() <= labels.items() >= service["selector"].items()
-    pod = deployment["template"]["spec"]
-    [container] = pod["containers"]
     assert service["ports"][0]["targetPort"] in {port["name"] for port in container["ports"]}
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
     assert container["args"][0] == "/models/model" and container["env"][0]["name"] == "ATENTO_API_KEY"

@@ -19,6 +19,7 @@ from atento.config.sections.position_scheme import PositionConfig
 from atento.inference.fast_state import why_not_fast
 from atento.inspection.decompose import decompose
 from atento.networks import Decoder, Encoder
+from failing import fails
 from tensors import normal
 
 B, H, L, D, K = 2, 2, 37, 12, 6
@@ -81,16 +82,13 @@ def test_the_blocked_kernel_equals_the_plain_one(mask: Any, dropout: float, monk
         torch.testing.assert_close(ours, plain, rtol=0, atol=1e-10)
 
 
-def test_the_fused_kernel_agrees_without_gradients() -> None:
+def test_the_fused_kernel_agrees_and_observed_weights_are_those_of_the_layer() -> None:
     scheme, layer = scheme_and_layer()
     q, k, v = (normal(B, H, L, K, seed=n) for n in range(3))
     with torch.no_grad():
         relative = RelativeTerms((scheme,), QueryKeyPositions.arange(L, L)).projected(layer.project_positions)
         outs = [attend(q, k, v, relative=relative, kernel=kernel) for kernel in ("plain", "fused")]
     torch.testing.assert_close(outs[0], outs[1], rtol=0, atol=1e-12)
-
-
-def test_observed_weights_are_those_of_the_layer() -> None:
     network = encoder(dropout=0.0).eval()
     ids = torch.tensor([[3, 4, 5, 6, 7, 8]])
     with observe(network, rows=[4, 1]) as rows, torch.no_grad():
@@ -112,7 +110,7 @@ def encoder(**changes: Any) -> Encoder:
     return Encoder(NetworkConfig("encoder", **sizes | {"positions": positions} | changes))
 
 
-def test_dropout_falls_on_the_vectors_anew_in_each_layer() -> None:
+def test_dropout_falls_anew_in_each_layer_layers_share_one_table_and_the_scale_counts_three() -> None:
     scheme, layer = scheme_and_layer(dropout=0.5)
     relative = RelativeTerms((scheme.train(),), QueryKeyPositions.arange(4, 4))
     random = Randomness(5)
@@ -122,16 +120,10 @@ def test_dropout_falls_on_the_vectors_anew_in_each_layer() -> None:
     scheme.eval()
     calm = [relative.projected(layer.project_positions, random).parameters()[0] for _ in range(2)]
     assert torch.equal(calm[0], calm[1])
-
-
-def test_layers_share_one_table_and_the_scale_counts_three_products() -> None:
     network = encoder()
     assert len(network.stack.positions.schemes) == 1
     assert [block.self_attention.scale for block in network.stack.blocks] == [(3 * 6) ** -0.5] * 2
     assert network.config.attention.scale is None
-
-
-def test_the_fast_step_function_is_not_chosen() -> None:
     sizes = {"vocab_size": 11, "d_model": 12, "d_ff": 16, "n_heads": 2, "n_layers": 1}
     decoder = Decoder(NetworkConfig("decoder", **sizes, positions=PositionConfig("disentangled")))  # type: ignore[arg-type]
     assert why_not_fast(decoder) == "disentangled positions"
@@ -141,8 +133,7 @@ def test_the_fast_step_function_is_not_chosen() -> None:
 def test_the_convolution_reads_neighbours_and_no_padding() -> None:
     network = encoder(dropout=0.0, convolution=ConvolutionConfig(3, "gelu")).eval()
     ids, real = torch.tensor([[3, 4, 5, 6, 0, 0]]), torch.tensor([[True] * 4 + [False] * 2])
-    padded = network(ids, token_mask=real).hidden[:, :4]
-    torch.testing.assert_close(padded, network(ids[:, :4]).hidden)
+    torch.testing.assert_close(network(ids, token_mask=real).hidden[:, :4], network(ids[:, :4]).hidden)
     x = network.inputs(network.embedding(ids[:, :4]))
     part = network.stack.convolution
     assert part is not None
@@ -154,11 +145,8 @@ def test_the_convolution_reads_neighbours_and_no_padding() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"`n_buckets` must be 0, or from 4 to `max_distance`, 8: got 9"):
-        Disentangled(4, 8, 9)
-    with pytest.raises(RecipeError, match=r"`convolution.width` must be odd and at least 1: got 4"):
-        ConvolutionConfig(4)
-    with pytest.raises(RecipeError, match=r"`convolution.groups` must divide `d_model`: got 5 and 12"):
-        encoder(convolution=ConvolutionConfig(groups=5))
+    fails(ValueError, r"`n_buckets` must be 0, or from 4 to `max_distance`, 8: got 9", Disentangled, 4, 8, 9)
+    fails(RecipeError, r"`convolution.width` must be odd and at least 1: got 4", ConvolutionConfig, 4)
+    fails(RecipeError, "`convolution.groups` .* got 5 and 12", encoder, convolution=ConvolutionConfig(groups=5))
     with pytest.raises(RecipeError, match="`convolution` belongs to an encoder: got architecture 'decoder'"):
         NetworkConfig(architecture="decoder", convolution=ConvolutionConfig())

@@ -9,6 +9,7 @@ import torch
 from atento.base.errors import UsageError
 from atento.decoding.filters import top_k
 from atento.inspection.figures.distribution import NextToken, distribution_svg, distribution_text
+from failing import fails
 
 SVG = "{http://www.w3.org/2000/svg}"
 FLAT, PEAKED = [0.2, 0.3, 0.2, 0.2, 0.1], [0.01, 0.02, 0.9, 0.04, 0.03]
@@ -29,7 +30,7 @@ def texts(drawing: str) -> list[str]:
     return [str(one.text) for one in ElementTree.fromstring(drawing).iter(f"{SVG}text")]
 
 
-def test_j6_bars_are_as_high_as_tokens_are_probable_and_dark_where_kept() -> None:
+def test_j6_bars_and_text_show_what_is_kept_and_what_finds_no_room() -> None:
     drawing = distribution_svg([NextToken("flat", FLAT, kept(FLAT, 2)), NextToken("peaked", PEAKED, kept(PEAKED, 2))])
     found = bars(drawing)
     highest = max(height for height, _ in found)
@@ -38,22 +39,13 @@ def test_j6_bars_are_as_high_as_tokens_are_probable_and_dark_where_kept() -> Non
     assert [colour == "#0072b2" for _, colour in found] == [True, True, False, False, False] * 2
     assert "keeps 2 of 5 tokens, 50.0% of the mass" in texts(drawing)
     assert "keeps 2 of 5 tokens, 94.0% of the mass" in texts(drawing)
-
-
-def test_names_are_escaped_and_shown_in_order() -> None:
     drawing = distribution_svg([NextToken("a < b", PEAKED, names=NAMES)], title="A & B")
     assert texts(drawing) == ["A & B", "a < b", "5 tokens", "pulou & caiu", "alto", "\ufffd", "<gato>", "o"]
     assert {colour for _, colour in bars(drawing)} == {"#0072b2"}
-
-
-def test_what_finds_no_room_is_told() -> None:
     one = NextToken("flat", np.full(50, 0.02), np.arange(50) < 30)
     drawing = distribution_svg([one], max_tokens=20)
     assert len(bars(drawing)) == 20 and "and 30 more: 60.0%, 10 of them kept" in texts(drawing)
     assert "and 30 more" in distribution_text([one], max_tokens=20)
-
-
-def test_j6_the_same_as_text() -> None:
     assert distribution_text([NextToken("peaked", PEAKED, kept(PEAKED, 2), NAMES)]).splitlines() == [
         "peaked: keeps 2 of 5 tokens, 94.0% of the mass",
         "  + pulou & caiu 0.9000 " + "█" * 27,
@@ -64,9 +56,8 @@ def test_j6_the_same_as_text() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("panels", "message"),
-    [
+def test_what_cannot_be_drawn_is_said() -> None:
+    for panels, message in (
         ([], "a drawing needs at least one distribution: got none"),
         ([NextToken("a", [0.5, 0.4])], r"probabilities must be of shape \(V,\), none negative, and sum to 1: got"),
         ([NextToken("a", [1.5, -0.5])], r"probabilities must be of shape \(V,\), none negative"),
@@ -74,10 +65,7 @@ def test_j6_the_same_as_text() -> None:
         ([NextToken("a", [0.5, 0.5], [True])], r"`kept` must be boolean of shape \(2,\): got bool of shape \(1,\)"),
         ([NextToken("a", [0.5, 0.5], [1, 0])], r"`kept` must be boolean of shape \(2,\): got int64"),
         ([NextToken("a", [0.5, 0.5], names=["x"])], "`names` must name 2 tokens: got 1"),
-    ],
-)
-def test_what_cannot_be_drawn_is_said(panels: list[NextToken], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        distribution_svg(panels)
-    with pytest.raises(UsageError, match="`max_tokens` must be at least 1: got 0"):
-        distribution_svg([NextToken("a", [1.0])], max_tokens=0)
+    ):
+        fails(UsageError, message, distribution_svg, panels)
+    said = "`max_tokens` must be at least 1: got 0"
+    fails(UsageError, said, distribution_svg, [NextToken("a", [1.0])], max_tokens=0)

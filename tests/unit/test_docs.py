@@ -25,20 +25,15 @@ def anchors(page: Path) -> set[str]:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     found = set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
     for heading in re.findall(r"^#+ (.+)$", text, flags=re.M):
-        plain = re.sub(r"[^\w\- ]", "", heading.strip().lower())
-        found.add(plain.replace(" ", "-"))
+        found.add(re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-"))
     return found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=path)
-def test_nothing_is_left_to_be_filled_in(page: Path) -> None:
+def test_nothing_is_left_to_be_filled_in_and_links_and_files_are_there(page: Path) -> None:
     """No placeholder of whoever wrote the page; inside quotation marks of code they are a subject."""
     text = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     assert re.findall(r"\b(?:TODO|FIXME|TBD|XXX)\b|^[A-Z]{4,}$", text, flags=re.M) == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=path)
-def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     for link in LINK.findall(text):
         if link.startswith(("http:", "https:", "mailto:")):
@@ -47,14 +42,17 @@ def test_links_lead_somewhere(page: Path) -> None:
         there = page.parent / name if name else page
         assert there.exists(), f"{path(page)}: {link}"
         assert not anchor or anchor in anchors(there), f"{path(page)}: {link}: {sorted(anchors(there))}"
+    # `decoding/generate.py` and its like, from the root or from the package; a bare `NAME.py` anywhere in it
+    if page.name == "CHANGELOG.md":
+        return  # which names what was
+    for name in re.findall(r"`([\w./-]+\.py)`", text):
+        places = [ROOT / name, ROOT / "src" / name, ROOT / "src" / "atento" / name]
+        assert any(place.is_file() for place in places) or ("/" not in name and any(ROOT.glob(f"src/**/{name}"))), name
 
 
-def test_there_are_links_to_follow() -> None:
-    assert sum(len(LINK.findall(page.read_text(encoding="utf-8"))) for page in PAGES) > 10
-
-
-def test_pages_that_code_names_exist() -> None:
+def test_pages_that_code_names_and_modules_that_pages_name_exist() -> None:
     """`docs/NAME.md#anchor` in docstrings, messages, help and tools."""
+    assert sum(len(LINK.findall(page.read_text(encoding="utf-8"))) for page in PAGES) > 10
     named = re.compile(r"docs/([a-z/-]+\.md)(?:#([\w-]+))?")
     files = [file for folder in ("src", "tests", "tools") for file in (ROOT / folder).rglob("*.py")]
     found = {
@@ -67,21 +65,7 @@ def test_pages_that_code_names_exist() -> None:
         there = ROOT / "docs" / page
         assert there.is_file(), f"{file.name} names docs/{page}"
         assert not anchor or anchor in anchors(there), f"{file.name} names docs/{page}#{anchor}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=path)
-def test_files_that_a_page_names_exist(page: Path) -> None:
-    """`decoding/generate.py` and its like, from the root or from the package; a bare `NAME.py` anywhere in it."""
-    if page.name == "CHANGELOG.md":
-        return  # which names what was
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-    for name in re.findall(r"`([\w./-]+\.py)`", text):
-        places = [ROOT / name, ROOT / "src" / name, ROOT / "src" / "atento" / name]
-        assert any(place.is_file() for place in places) or ("/" not in name and any(ROOT.glob(f"src/**/{name}"))), name
-
-
-def test_modules_that_a_page_names_exist() -> None:
-    """`atento.decoding.rules` is a module, or a name in one."""
+    # `atento.decoding.rules` is a module, or a name in one
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         now, heading, moved = text.partition("## Imports that moved")
@@ -93,15 +77,12 @@ def test_modules_that_a_page_names_exist() -> None:
                 raise AssertionError(f"{page.name} names {name}") from error
 
 
-def test_every_command_and_preset_is_on_its_page() -> None:
+def test_commands_presets_decisions_and_public_names_are_on_their_pages() -> None:
     commands = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
     rows = re.findall(r"^\| (`.+?) \|", (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8"), flags=re.M)
     assert set(commands) <= set(re.findall(r"`(\w+)`", " ".join(rows)))
     networks = (ROOT / "docs" / "networks.md").read_text(encoding="utf-8")
     assert {name.replace("-", "_") for name in PRESETS} <= set(re.findall(r"`(\w+)`", networks))
-
-
-def test_every_decision_says_when_what_and_what_was_rejected() -> None:
     folder = ROOT / "docs" / "decisions"
     index = (folder / "README.md").read_text(encoding="utf-8")
     pages = [page for page in folder.glob("*.md") if page.name != "README.md"]
@@ -111,11 +92,7 @@ def test_every_decision_says_when_what_and_what_was_rejected() -> None:
         assert len(re.findall(r"^Decided \d{4}-\d\d-\d\d", text, flags=re.M)) == 1, page.name
         assert f"- [{text.splitlines()[0].removeprefix('# ')}]({page.name}): " in index, page.name
         assert re.findall(r"^## (.+)$", text, flags=re.M) == ["Decision", "Rejected"], page.name
-
-
-def test_what_is_public_is_there() -> None:
-    """The names that docs/compatibility.md promises for `atento`, one by one."""
-    row = re.search(
-        r"^\| of `atento` itself: (.+?) \|", (ROOT / "docs" / "compatibility.md").read_text("utf-8"), flags=re.M
-    )
+    # the names that docs/compatibility.md promises for `atento`, one by one
+    page = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    row = re.search(r"^\| of `atento` itself: (.+?) \|", page, flags=re.M)
     assert row is not None and set(re.findall(r"`(\w+)`", row[1])) == {*atento.__all__} - {"__version__"}

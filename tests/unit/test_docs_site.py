@@ -33,7 +33,7 @@ def named(nav: object) -> Iterator[str]:
         yield from named(child)
 
 
-def test_every_page_is_in_the_navigation_and_every_entry_exists() -> None:
+def test_every_page_is_in_the_navigation_every_module_has_one_and_nothing_is_fetched() -> None:
     entries = list(named(SETTINGS["nav"]))
     pages = {page.relative_to(DOCS).as_posix() for page in set(DOCS.rglob("*.md")) - set(PORTUGUESE)}
     made = {f"reference/{module}.md" for module in site_hooks.MODULES} | set(site_hooks.beside())
@@ -41,43 +41,29 @@ def test_every_page_is_in_the_navigation_and_every_entry_exists() -> None:
     assert sorted(pages - set(entries)) == [], "write a line for the page in `nav` of mkdocs.yml"
     assert sorted(set(entries) - pages - made) == [], "`nav` of mkdocs.yml names a page that does not exist"
     assert {f"reference/{module}.md" for module in site_hooks.MODULES} <= set(entries)
-
-
-def test_every_public_module_has_a_page() -> None:
-    """Those that docs/compatibility.md promises by name."""
+    assert {page.name.removesuffix(".pt-BR.md") for page in PORTUGUESE} >= START  # and two tutorials
+    # those that docs/compatibility.md promises by name
     (table,) = re.findall(
         r"^## What is public\n\n(.+?)\n\n", (DOCS / "compatibility.md").read_text("utf-8"), flags=re.M | re.S
     )
     rows = [row.split("|")[1] for row in table.splitlines()[2:] if "stay" in row or "listings" in row]
     promised = set(re.findall(r"`(atento[\w.]*)`", " ".join(rows)))
     assert len(promised) > 5 and promised <= set(site_hooks.MODULES)
-
-
-def test_nothing_is_fetched_when_a_page_is_read() -> None:
-    """Fonts of the system; no address in what the settings add to pages."""
+    # fonts of the system; no address in what the settings add to pages
     assert SETTINGS["theme"]["font"] is False and SETTINGS["strict"] is True
     assert "http" not in str({key: value for key, value in SETTINGS.items() if key not in ("site_url", "repo_url")})
 
 
-def test_the_start_and_two_tutorials_are_in_portuguese() -> None:
-    assert {page.name.removesuffix(".pt-BR.md") for page in PORTUGUESE} >= START
-
-
 @pytest.mark.parametrize("page", PORTUGUESE, ids=lambda page: page.name)
-def test_a_page_in_portuguese_has_the_headings_of_the_english_one(page: Path) -> None:
+def test_a_page_in_portuguese_has_the_headings_of_the_english_one_and_leads_to_others(page: Path) -> None:
     """Number and level of headings; in the start and the tutorials also the code but for comments: it is run once."""
     theirs = page.read_text(encoding="utf-8")
     ours = page.with_name(page.name.replace(".pt-BR.md", ".md")).read_text(encoding="utf-8")
     assert levels(theirs) == levels(ours)
     assert page.name.removesuffix(".pt-BR.md") not in START or code(theirs) == code(ours)
-    assert len(re.findall(r"\w*[ãçéêíóúâõ]\w*", theirs)) > len(theirs.split()) / 50, (
-        "is it Portuguese, with its accents?"
-    )
-
-
-@pytest.mark.parametrize("page", PORTUGUESE, ids=lambda page: page.name)
-def test_a_page_in_portuguese_leads_to_others_in_portuguese(page: Path) -> None:
-    """Where a clone is read, no plugin chooses the language; a page leads to its English self alone."""
+    accented = len(re.findall(r"\w*[ãçéêíóúâõ]\w*", theirs))
+    assert accented > len(theirs.split()) / 50, "is it Portuguese, with its accents?"
+    # where a clone is read, no plugin chooses the language; a page leads to its English self alone
     named = re.findall(r"\]\(([\w/-]+)\.md[)#]", page.read_text(encoding="utf-8"))
     ours = {one.relative_to(DOCS).as_posix().removesuffix(".pt-BR.md") for one in PORTUGUESE if one != page}
     assert sorted(ours & set(named)) == []
@@ -93,7 +79,7 @@ def code(text: str) -> list[str]:
     return [re.sub(r"(^|\s+)# .*$", "", block, flags=re.M) for block in blocks]
 
 
-def test_the_chart_of_the_benchmarks_is_drawn_from_their_table() -> None:
+def test_the_charts_are_drawn_from_their_tables() -> None:
     """Every ratio of the table, within the scale; ratios of time are inverted."""
     page = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
     assert (DOCS / "benchmarks" / "ratios.svg").read_text("utf-8") == ratio_chart.drawn(page), "tools/ratio_chart.py"
@@ -101,9 +87,6 @@ def test_the_chart_of_the_benchmarks_is_drawn_from_their_table() -> None:
     assert found["training Transformer-base, target tokens per second"] == [3.6, 6.6]
     assert [round(1 / one, 2) for one in found["pretrained families, a training step, time"]] == [1.12, 0.41]
     assert all(ratio_chart.LOW <= one <= ratio_chart.HIGH for ratios in found.values() for one in ratios)
-
-
-def test_the_charts_of_the_gallery_are_drawn_from_its_tables() -> None:
     page = (DOCS / "gallery.md").read_text(encoding="utf-8")
     tables = dict(zip(gallery_pictures.TABLES, gallery_pictures.rows(page), strict=True))
     for name, table in tables.items():
@@ -114,16 +97,13 @@ def test_the_charts_of_the_gallery_are_drawn_from_its_tables() -> None:
     assert all((DOCS / one).is_file() for one in re.findall(r"\]\((\S+(?:svg|png))\)", page))
 
 
-def test_a_translated_heading_has_the_english_address_too() -> None:
+def test_a_translated_heading_has_the_english_address_too_and_the_report_is_in_the_navigation(tmp_path: Path) -> None:
     """But for the title, and one that has it already; comments of code are no headings."""
     english = "# Start\n\n```bash\n# a comment\n```\n\n## Read it\n\n### A1\n"
     theirs = "# Início\n\n```bash\n# um comentário\n```\n\n## Leia\n\n### A1\n"
     expected = theirs.replace("## Leia", '<a id="read-it"></a>\n\n## Leia')
     assert site_hooks.with_english_places(theirs, english) == expected
     assert site_hooks.with_english_places(expected, english) == expected
-
-
-def test_the_report_of_the_notes_is_in_the_navigation_once_it_is_written(tmp_path: Path) -> None:
     nav = ["README.md", {"The lecture notes": ["notes.md"]}, {"Project": ["budget.md"]}]
     folder = tmp_path / "notes-report"
     assert site_hooks.with_report(nav, folder) == nav
@@ -134,21 +114,22 @@ def test_the_report_of_the_notes_is_in_the_navigation_once_it_is_written(tmp_pat
     assert {"The lecture notes": ["notes.md"]} in SETTINGS["nav"]
 
 
-def test_links_out_of_docs_lead_to_pages_of_those_files() -> None:
+def test_links_out_of_docs_and_the_readme_lead_to_the_same() -> None:
     page, record = DOCS / "compatibility.md", DOCS / "decisions" / "shapes.md"
     moved = "see [CHANGELOG](repository/CHANGELOG.md#x), [here](#y), [data](data.md), [out](https://a.b/c)"
     assert site_hooks.relinked(moved.replace("repository", ".."), page) == moved
     assert site_hooks.relinked("[a](../../src/atento/model.py)", record) == "[a](../repository/src/atento/model.py.md)"
-    assert (
-        site_hooks.relinked("[a](docs/data.md#file-formats)", ROOT / "CHANGELOG.md") == "[a](../data.md#file-formats)"
-    )
+    log = ROOT / "CHANGELOG.md"
+    assert site_hooks.relinked("[a](docs/data.md#file-formats)", log) == "[a](../data.md#file-formats)"
     pages = site_hooks.beside()
     assert {"repository/CHANGELOG.md", "repository/CONTRIBUTING.md"} <= set(pages)
     assert "](../compatibility.md#" in pages["repository/CHANGELOG.md"]
-
-
-def test_the_readme_begins_as_the_site_does() -> None:
-    """One sentence, the picture, three commands, four doors, what was measured, the notes; in both languages."""
+    known = "".join((DOCS / name).read_text("utf-8") for name in ("benchmarks.md", "portuguese.md"))
+    for name, told in (("README.md", "Measured"), ("README.pt-BR.md", "Medido")):
+        text = re.findall(rf"^\*\*{told}\..+$", (DOCS / name).read_text("utf-8"), flags=re.M)[0]
+        numbers = [one.replace(",", ".") for one in re.findall(r"\d+[.,]\d+", text)]
+        assert len(numbers) >= 7 and all(re.search(rf"\b{re.escape(one)}\b", known) for one in numbers), numbers
+    # one sentence, the picture, three commands, four doors, what was measured, the notes; in both languages
     for name in ("README.md", "README.pt-BR.md"):
         site, readme = (DOCS / name).read_text("utf-8"), (ROOT / name).read_text("utf-8").replace("](docs/", "](")
         sentence, picture = site.split("\n\n")[1:3]
@@ -164,22 +145,12 @@ def test_the_readme_begins_as_the_site_does() -> None:
             assert 10_000 < (ROOT / named).stat().st_size < 1_500_000
 
 
-def test_what_the_first_page_measures_stands_in_the_benchmarks() -> None:
-    known = "".join((DOCS / name).read_text("utf-8") for name in ("benchmarks.md", "portuguese.md"))
-    for name, told in (("README.md", "Measured"), ("README.pt-BR.md", "Medido")):
-        text = re.findall(rf"^\*\*{told}\..+$", (DOCS / name).read_text("utf-8"), flags=re.M)[0]
-        numbers = [one.replace(",", ".") for one in re.findall(r"\d+[.,]\d+", text)]
-        assert len(numbers) >= 7 and all(re.search(rf"\b{re.escape(one)}\b", known) for one in numbers), numbers
-
-
 @pytest.mark.parametrize("name", ["one-sentence", "one-sentence-narrow", "one-sentence.pt-BR"])
 def test_the_picture_is_of_the_real_translator(name: str) -> None:
     """Its steps write what the model writes, and stand still where the reader asks for it."""
     drawn = (DOCS / f"{name}.svg").read_text("utf-8")
-    written = [
-        "".join(re.findall(r'class="(?:behind|now)">([^<]*)', head))
-        for head in re.findall(r'<g class="step .*?</text>', drawn)
-    ]
+    heads = re.findall(r'<g class="step .*?</text>', drawn)
+    written = ["".join(re.findall(r'class="(?:behind|now)">([^<]*)', head)) for head in heads]
     assert len(written) > 8 and all(after.startswith(before) for before, after in pairwise(written))
     assert written[-1] == "O gato branco dorme na casa velha." and "prefers-reduced-motion" in drawn
     assert "<script" not in drawn and "http" not in drawn.replace("http://www.w3.org/2000/svg", "")

@@ -19,6 +19,7 @@ from atento.text.documents import FORMATS, read_document
 from atento.text.documents.document_sentences import DocumentSentences
 from atento.text.protected_spans import Link
 from atento.text.span_protection import Output, Translate, protected_outputs
+from failing import fails
 
 ROOT = Path(__file__).parents[2]
 SRT = "\ufeff1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>The cat</i>\r\nsleeps.\r\n\r\n\r\n2\r\n00:00:03,000 --> 00:00:04,000 X1:10\r\n- Hello.\r\n- {\\an8}Bye.\r\n\r\n3\r\n00:00:05,000 --> 00:00:06,000\r\n\r\n"
@@ -61,9 +62,7 @@ MAIN = '<Relationship Id="r1" Type="http://schemas.openxmlformats.org/officeDocu
 RELATIONS = '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">{}</Relationships>'
 HEAD = f"<w:hdr {W}><w:p><w:r><w:t>head</w:t></w:r></w:p></w:hdr>"
 DOCX = docx({"[Content_Types].xml": "<x/>", "word/document.xml": XML, "word/header1.xml": HEAD})
-SAMPLES = {
-    "." + end: text.encode() for end, text in (("srt", SRT), ("vtt", VTT), ("html", HTML), ("po", PO), ("md", MD))
-}
+SAMPLES = {"." + end: t.encode() for end, t in (("srt", SRT), ("vtt", VTT), ("html", HTML), ("po", PO), ("md", MD))}
 SAMPLES[".docx"] = DOCX
 TEXTS = {
     ".srt": ["<0>The cat</0> sleeps.", "Hello.", "<0/>Bye."],
@@ -85,10 +84,8 @@ def upper(text: str) -> str:
 @pytest.mark.parametrize("ending", list(SAMPLES))
 def test_the_texts_of_a_document_and_its_bytes(ending: str) -> None:
     document = read_document(SAMPLES[ending], f"x{ending}")
-    assert document.texts == TEXTS[ending]
-    assert document.written(document.texts) == SAMPLES[ending]
-    with pytest.raises(UsageError, match="translations"):
-        document.written(["one", *document.texts])
+    assert document.texts == TEXTS[ending] and document.written(document.texts) == SAMPLES[ending]
+    fails(UsageError, "translations", document.written, ["one", *document.texts])
 
 
 TRANSLATED = {
@@ -209,9 +206,7 @@ STRICT = (
 
 @pytest.mark.parametrize("prefix", ["w:", "ns0:", ""])
 @pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize(
-    ("paragraph", "texts", "outputs", "written"), [WRITTEN[number] for number in (0, 2, 4, 8, 10, -1)]
-)
+@pytest.mark.parametrize("paragraph, texts, outputs, written", [WRITTEN[number] for number in (0, 2, 4, 8, 10, -1)])
 def test_a_prefix_is_what_the_part_declares(
     prefix: str, strict: bool, paragraph: str, texts: list[str], outputs: list[str], written: str
 ) -> None:
@@ -322,8 +317,7 @@ FLAG = DOCX.index(b"PK\x01\x02") + 8  # of the first part
     ],
 )  # fmt: skip
 def test_what_breaks_the_rules_of_its_format_is_refused(name: str, data: str | bytes, said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        read_document(data.encode() if isinstance(data, str) else data, name)
+    fails(DataError, said, read_document, data.encode() if isinstance(data, str) else data, name)
 
 
 @pytest.mark.parametrize(
@@ -336,8 +330,7 @@ def test_what_breaks_the_rules_of_its_format_is_refused(name: str, data: str | b
     ],
 )
 def test_names_of_no_format_and_options_of_another(name: str, options: dict[str, bool], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        read_document(b"", name, **options)
+    fails(UsageError, said, read_document, b"", name, **options)
 
 
 def test_an_empty_document_has_no_text() -> None:
@@ -446,9 +439,7 @@ ONE, COUNT = "a day ago", "%(count)s days ago"
         ("nplurals=2", ONE, [ONE, COUNT]),
     ],
 )  # fmt: skip
-def test_each_plural_form_is_translated_from_the_text_that_it_is_for(
-    rule: str, singular: str, sources: list[str]
-) -> None:
+def test_each_plural_form_is_translated_from_its_own_text(rule: str, singular: str, sources: list[str]) -> None:
     """`msgfmt -c` refuses a form for several numbers that lacks the number."""
     forms = "".join(f'msgstr[{number}] ""\n' for number in range(len(sources)))
     data = f'{HEADER[:-1]}"Plural-Forms: {rule};\\n"\n\n#, python-format\nmsgid "{singular}"\nmsgid_plural "{COUNT}"\n{forms}'
@@ -536,9 +527,7 @@ def test_a_translation_names_its_language(ending: str, data: str, source: str, t
         (".po", HEADER.replace("UTF-8", "EUC-JP") + '# 日\nmsgid "a"\nmsgstr ""\n', "euc-jp", HEADER.replace("UTF-8", "EUC-JP") + '# 日\nmsgid "a"\nmsgstr "çé"\n'),
     ],
 )  # fmt: skip
-def test_an_encoding_that_the_document_names_is_read_and_written(
-    ending: str, data: str, encoding: str, written: str
-) -> None:
+def test_an_encoding_that_the_document_names_is_kept(ending: str, data: str, encoding: str, written: str) -> None:
     document = read_document(data.encode(encoding), f"a{ending}")
     assert len(document.texts) == 1 and document.written(document.texts) == data.encode(encoding)
     assert document.written(["çé"]).decode(encoding) == written
@@ -573,15 +562,12 @@ def test_links_and_images_of_every_form_are_kept(data: str) -> None:
     assert " ".join(written.split()).replace("HTTP://Z.Z", "http://z.z") == " ".join(LINKS[data].split())
 
 
-def test_a_sentence_without_a_translation_stays() -> None:
+def test_a_tab_ends_a_text_in_every_format_and_a_sentence_without_a_translation_stays() -> None:
     work = DocumentSentences(read_document(b"<p>a<br>The cat.</p>", "a.html"))
     assert work.sentences == ["a", "The cat."]
     assert work.written(["  ", "O gato."]) == b"<p>a<br>O gato.</p>"
     work = DocumentSentences(read_document(b"**name** `x`\n", "a.md"))  # nothing between the signs would be no markup
     assert work.written(["<0></0> <1/>"]) == b"**name** `x`\n"
-
-
-def test_a_tab_ends_a_text_in_every_format() -> None:
     po = HEADER + 'msgid "A cat.\\tB"\nmsgstr "{}"\n'
     for name, data, written in (("a.po", po.format(""), po.format("A CAT.\\tB")), ("a.md", "a\tb\n", "A\tB\n")):
         work = DocumentSentences(read_document(data.encode(), name))
@@ -688,8 +674,7 @@ def test_placeholders_of_a_catalogue_are_those_of_its_formats(tmp_path: Path, re
     """What has its placeholders in another order, as only names and numbers may, stays empty, and is counted."""
     work = DocumentSentences(read_document(CATALOGUE.encode(), "a.po"))
     outputs = stand_in(work.sentences, reverse=reverse)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as said:
         written = work.written(outputs).decode()
     left = re.findall(r'msgid "(.*)"\nmsgstr ""\n(?!")', written)
     assert left == ["wrote %.3fs of %5ld files, 100%% done"] * reverse, written

@@ -79,20 +79,15 @@ def test_the_rate_is_the_nearest_of_256_and_the_survivors_make_up_for_it(p: floa
     assert abs(float(mask.mean()) - 1) < 3 * sigma / (1 - dropped)
 
 
-def test_a_rate_below_one_in_256_still_drops_and_none_drops_all() -> None:
+def test_a_mask_is_of_its_place_and_every_row_and_column_alike_at_any_rate() -> None:
     for p, dropped in ((1e-6, 1 / 256), (0.9999, 255 / 256)):
-        mask = dropout_mask(torch.Size([1 << 18]), p, 5, torch.ones(1))
-        assert float((mask == 0).double().mean()) == pytest.approx(dropped, abs=2e-3)
+        drawn = dropout_mask(torch.Size([1 << 18]), p, 5, torch.ones(1))
+        assert float((drawn == 0).double().mean()) == pytest.approx(dropped, abs=2e-3)
+    # no stripes: the rate of each of 64 columns and rows lies within 5σ of the whole's
+    drawn = dropout_mask(torch.Size([1024, 64]), 0.5, Randomness(1).key(), torch.ones(1)) > 0
+    for dim, count in ((0, 1024), (1, 64)):
+        assert float((drawn.double().mean(dim) - 0.5).abs().max()) < 5 * math.sqrt(0.25 / count)
 
-
-def test_every_row_and_column_of_a_matrix_is_dropped_alike() -> None:
-    """No stripes: the rate of each of 64 columns and rows lies within 5σ of the whole's."""
-    mask = dropout_mask(torch.Size([1024, 64]), 0.5, Randomness(1).key(), torch.ones(1)) > 0
-    assert float((mask.double().mean(0) - 0.5).abs().max()) < 5 * math.sqrt(0.25 / 1024)
-    assert float((mask.double().mean(1) - 0.5).abs().max()) < 5 * math.sqrt(0.25 / 64)
-
-
-def test_the_same_place_gives_the_same_mask_and_any_other_place_another() -> None:
     def mask(seed: int, step: int, slot: int, use: int) -> bytes:
         random = Randomness(seed, step, slot)
         for _ in range(use):
@@ -170,17 +165,14 @@ def test_rows_heads_queries_keys_and_uses_are_dropped_independently() -> None:
     squares = [*one.flatten(0, 1), *two.flatten(0, 1), one[0, 0].T]
     for a, b in combinations(squares, 2):
         assert abs(float((a == b).double().mean()) - 0.5) < 5 * 0.5 / 64
-    lines = [*one[0, 0], *one[0, 1], *one[1, 0].T]
-    agree = torch.stack(lines).double() * 2 - 1
-    correlation = (agree @ agree.T / 64).fill_diagonal_(0)
-    assert float(correlation.abs().max()) < 6 / math.sqrt(64)  # 18,000 pairs
+    agree = torch.stack([*one[0, 0], *one[0, 1], *one[1, 0].T]).double() * 2 - 1
+    assert float((agree @ agree.T / 64).fill_diagonal_(0).abs().max()) < 6 / math.sqrt(64)  # 18,000 pairs
 
 
 def test_gradients_are_the_mask() -> None:
-    x = torch.randn(50, 40, dtype=torch.float64, requires_grad=True)
-    residual = torch.randn(50, 40, dtype=torch.float64, requires_grad=True)
+    x, residual, upstream = torch.randn(3, 50, 40, dtype=torch.float64).unbind()
+    x, residual = x.requires_grad_(), residual.requires_grad_()
     mask = dropout_mask(x.shape, 0.3, Randomness(2, 5).key(), x)
-    upstream = torch.randn(50, 40, dtype=torch.float64)
     dropout(x, 0.3, Randomness(2, 5)).backward(upstream)
     assert bool((x.grad == mask * upstream).all())
     x.grad = None
@@ -198,14 +190,18 @@ def test_the_mask_has_the_dtype_of_what_it_multiplies_and_the_same_zeros(dtype: 
     assert bool(((mask == 0) == (dropout_mask(torch.Size([1000]), 0.3, 9, torch.ones(1)) == 0)).all())
 
 
-def test_a_longer_tensor_begins_with_the_same_bytes() -> None:
-    """The table of counters behind it grows; what it held does not change."""
+def test_a_longer_tensor_begins_with_the_same_bytes_and_any_number_of_threads_gives_the_same_mask() -> None:
     short = random_bytes(1000, 4, CPU)
     long = random_bytes((1 << 20) + 3, 4, CPU)
     assert bool((long[:1000] == short).all()) and bool((random_bytes(1000, 4, CPU) == short).all())
+    masks = []
+    for count in (1, 4):
+        with threads(count):
+            masks.append(dropout_mask(torch.Size([700_003]), 0.1, 77, torch.ones(1)))
+    assert torch.equal(*masks)
 
 
-def test_bytes_first_made_in_inference_mode_serve_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_of_inference_mode_serve_in_training_and_pytorch_may_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     """The counters are kept between calls; kept from inference mode, they must not spoil a backward pass."""
     monkeypatch.setattr(dropout_module, "_counters", {})  # as in a new process, in which nothing is kept yet
     for kept in vars(dropout_module).values():
@@ -218,17 +214,6 @@ def test_bytes_first_made_in_inference_mode_serve_in_training(monkeypatch: pytes
     y = dropout(x, 0.5, Randomness(1))
     y.sum().backward()
     assert y.tolist() == a and x.grad is not None and x.grad.tolist() == a
-
-
-def test_any_number_of_threads_gives_the_same_mask() -> None:
-    masks = []
-    for count in (1, 4):
-        with threads(count):
-            masks.append(dropout_mask(torch.Size([700_003]), 0.1, 77, torch.ones(1)))
-    assert torch.equal(*masks)
-
-
-def test_without_randomness_pytorchs_generator_decides() -> None:
     given_one = Randomness(1, 2, 3)
     assert fresh(given_one) is given_one
     torch.manual_seed(0)

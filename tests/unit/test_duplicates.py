@@ -18,18 +18,11 @@ from atento.data.records.splits import overlap as repeated_records
 from atento_cli.commands.duplicates import deduplicate, overlap
 from atento_cli.commands.evaluate import columns_given, key_and_value
 from atento_cli.commands.mine import _pairs
+from atento_cli.corpus import find_duplicates as finding
 from atento_cli.corpus.corpus_statistics import suspicious
-from atento_cli.corpus.find_duplicates import (
-    Duplicate,
-    marked,
-    seen_ngrams,
-    shared,
-    shingles,
-    signing_processes,
-    similarity,
-)
 from atento_cli.scale.columns import parser
 from atento_world import write
+from failing import fails
 
 
 def corpus() -> list[str]:
@@ -52,8 +45,8 @@ def jaccard(first: str, second: str, ngram: int) -> float:
     return len(grams(first) & grams(second)) / len(grams(first) | grams(second))
 
 
-def duplicates(texts: Iterable[tuple[int, str]], threshold: float | None) -> Iterator[Duplicate]:
-    return (duplicate for duplicate in marked(texts, threshold) if duplicate is not None)
+def duplicates(texts: Iterable[tuple[int, str]], threshold: float | None) -> Iterator[finding.Duplicate]:
+    return (duplicate for duplicate in finding.marked(texts, threshold) if duplicate is not None)
 
 
 def test_near_duplicates_are_those_that_a_comparison_of_all_pairs_finds() -> None:
@@ -73,35 +66,28 @@ def test_near_duplicates_are_those_that_a_comparison_of_all_pairs_finds() -> Non
     assert found == {duplicate.number: duplicate for duplicate in duplicates(enumerate(texts), threshold)}
 
 
-def test_without_a_threshold_only_equal_texts_are_duplicates() -> None:
+def test_equal_texts_similar_ones_and_texts_that_training_has_seen() -> None:
     texts = ["a b c d", "A b c d", " a b c d ", "", "", "x", "x"]
-    assert [(d.number, d.of, d.equal) for d in duplicates(enumerate(texts), None)] == [(2, 0, True), (6, 5, True)]
-    assert [(d.number, d.of, d.equal) for d in duplicates(enumerate(texts), 0.9)] == [
-        *((1, 0, False), (2, 0, True), (6, 5, True))
-    ]
-
-
-def test_shingles_and_their_similarity() -> None:
-    assert shingles("O gato, pulou!", 2) == {("o", "gato"), ("gato", "pulou")}
-    assert shingles("gato", 3) == {("gato",)} and shingles("...", 3) == frozenset()
-    assert similarity(shingles("a b c", 1), shingles("b c d", 1)) == 0.5
-    assert similarity(frozenset(), frozenset()) == 0
-
-
-def test_test_texts_that_training_has_seen() -> None:
+    for threshold, near in ((None, []), (0.9, [(1, 0, False)])):
+        found = [(one.number, one.of, one.equal) for one in duplicates(enumerate(texts), threshold)]
+        assert found == [*near, (2, 0, True), (6, 5, True)]
+    assert finding.shingles("O gato, pulou!", 2) == {("o", "gato"), ("gato", "pulou")}
+    assert finding.shingles("gato", 3) == {("gato",)} and finding.shingles("...", 3) == frozenset()
+    assert finding.similarity(finding.shingles("a b c", 1), finding.shingles("b c d", 1)) == 0.5
+    assert finding.similarity(frozenset(), frozenset()) == 0
     train = [(1, "the cat sat on the mat today"), (2, "a dog barked")]
     test = [(1, "a dog barked"), (2, "the cat sat on the mat tonight"), (3, "nothing like it"), (4, "")]
-    assert [(d.number, d.of, d.equal) for d in shared(train, test, 0.5)] == [(1, 2, True), (2, 1, False)]
+    assert [(d.number, d.of, d.equal) for d in finding.shared(train, test, 0.5)] == [(1, 2, True), (2, 1, False)]
     texts = [text for _, text in test]
-    assert seen_ngrams((text for _, text in train), texts, 5) == [1]
-    assert seen_ngrams((text for _, text in train), texts, 3) == [0, 1]
+    assert finding.seen_ngrams((text for _, text in train), texts, 5) == [1]
+    assert finding.seen_ngrams((text for _, text in train), texts, 3) == [0, 1]
 
 
 def test_the_most_similar_training_text_is_named_whichever_file_is_in_memory() -> None:
     texts = corpus()
     train, test = list(enumerate(texts[::2])), list(enumerate(texts[1::2]))
     train[40] = (40, f" {texts[1]} ")
-    index = {duplicate.number: duplicate for duplicate in shared(train, test, 0.6)}
+    index = {duplicate.number: duplicate for duplicate in finding.shared(train, test, 0.6)}
     for number, text in test:
         similar = [(jaccard(text, other, 3), -other_number) for other_number, other in train]
         best, of = max(similar)
@@ -115,23 +101,18 @@ def test_the_most_similar_training_text_is_named_whichever_file_is_in_memory() -
     assert len(index) >= 10 and any(duplicate.equal for duplicate in index.values())
 
 
-def test_texts_are_read_one_at_a_time() -> None:
+def test_the_command_removes_lines_and_replaces_its_own_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     endless = ((number, f"text {number % 3}") for number in count())
-    marks = marked(endless, None)
-    assert [mark and mark.of for mark in islice(marks, 5)] == [None, None, None, 0, 1]
-
-
-def test_a_file_may_be_replaced_by_its_own_lines_and_survives_an_error(tmp_path: Path) -> None:
+    assert [mark and mark.of for mark in islice(finding.marked(endless, None), 5)] == [None, None, None, 0, 1]
     source = tmp_path / "a.tsv"
     source.write_text("x\ty\nx\ty\nz\tw\n", encoding="utf-8")
     deduplicate(str(source), source)
     assert source.read_text(encoding="utf-8") == "x\ty\nz\tw\n"
-    with pytest.raises(DataError, match="2 columns separated by a tab, and column 2"):
-        deduplicate(str(source), source, text="2")
+    fails(DataError, "2 columns separated by a tab, and column 2", deduplicate, str(source), source, text="2")
     assert source.read_text(encoding="utf-8") == "x\ty\nz\tw\n" and list(tmp_path.iterdir()) == [source]
-
-
-def test_the_command_removes_lines_and_says_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
     source, out = tmp_path / "a.txt", tmp_path / "b.txt"
     source.write_text("one two three four\nb\n\nb\none two three four!\n", encoding="utf-8")
     deduplicate(str(source), out, near=0.9, as_json=True)
@@ -166,8 +147,7 @@ def test_pairs_and_texts_are_read_as_training_reads_them(columns: str, tmp_path:
     assert parser("a.jsonl", ["pair.a"])('{"pair": {"a": "x"}}', "a.jsonl:1") == "x"  # of --cluster --columns
     table.write_text("anchor,positive\nquem?,Ana\n", encoding="utf-8")  # as data sets of embeddings name them
     assert _pairs(str(table), None, {}) == [("quem?", "Ana")]
-    with pytest.raises(UsageError, match=r"no columns query and positive, nor anchor and .*, nor text and pair: got"):
-        _pairs(str(table), {"query": 0}, {})
+    fails(UsageError, r"no columns query and positive, nor .* and pair: got", _pairs, str(table), {"query": 0}, {})
 
 
 def test_columns_are_compared_where_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,25 +163,20 @@ def test_columns_are_compared_where_one_is_named(tmp_path: Path, capsys: pytest.
         (lines, "x", r"a\.jsonl:1: has no text 'x': key 'x' is not in the record"),
         (table, "name", r"a\.tsv:1: column 'name' is not in the header"),
     ):
-        with pytest.raises(DataError, match=said):
-            deduplicate(str(file), tmp_path / "out", text=text)
-    with pytest.raises(UsageError, match=r"--near must lie above 0 and be at most 1: got 1\.5"):
-        deduplicate(str(table), tmp_path / "out", near=1.5)
+        fails(DataError, said, deduplicate, str(file), tmp_path / "out", text=text)
+    fails(UsageError, r"--near must .* at most 1: got 1\.5", deduplicate, str(table), tmp_path / "out", near=1.5)
     overlap(str(table), str(lines), as_json=True)
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["equal"] == 0
 
 
-def test_files_without_lines_are_read_as_other_commands_read_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_without_lines_are_read_as_by_other_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A workbook, Parquet, a list of JSON, catalogues: the texts of the column are what is left."""
     openpyxl, pandas = pytest.importorskip("openpyxl"), pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     rows = [{"id": number, "t": text} for number, text in enumerate(["one two", "x", "one two"])]
     (tmp_path / "a.json").write_text(json.dumps(rows), encoding="utf-8")
     pandas.DataFrame(rows).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(UsageError, match=r"a.parquet: name its columns by --columns query=NAME"):
-        _pairs(str(tmp_path / "a.parquet"), None, {})
+    fails(UsageError, "a.parquet: name its columns by --columns", _pairs, str(tmp_path / "a.parquet"), None, {})
     pytest.importorskip("datasets")
     assert _pairs(str(tmp_path / "a.parquet"), {"positive": "t", "query": "t"}, {})[1] == ("x", "x")
     book = openpyxl.Workbook()
@@ -216,8 +191,7 @@ def test_files_without_lines_are_read_as_other_commands_read_them(
         report = json.loads(capsys.readouterr().out)
         assert (report["equal"], report["left"], report["first"][0]["of"]) == (1, 2, first)
         assert (tmp_path / "out").read_text(encoding="utf-8") == "one two\nx\n"
-        with pytest.raises(UsageError, match=f"{name}: has no lines: name the column of its texts by --text"):
-            overlap(str(tmp_path / name), str(tmp_path / "test.txt"))
+        fails(UsageError, f"{name}: has no lines: .* --text", overlap, str(tmp_path / name), str(tmp_path / "test.txt"))
     for other, equal in (("a.parquet", 3), ("test.txt", 1)):  # a file that is no table has lines
         overlap(str(tmp_path / "a.xlsx"), str(tmp_path / other), text="t", as_json=True)
         assert json.loads(capsys.readouterr().out)["equal"] == equal
@@ -225,12 +199,14 @@ def test_files_without_lines_are_read_as_other_commands_read_them(
         overlap(str(tmp_path / "test.txt"), str(tmp_path / "test.txt"), text="t")
 
 
-def test_workers_compute_the_same_hashes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_workers_compute_the_same_hashes_for_near_ones_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Blank texts, texts without words, and what is no UTF-8 included; the command writes the same file."""
     texts = [*corpus(), "", "...", "a \ud800 b", "a\0b c", "a b c"]
-    alone = list(marked(enumerate(texts), 0.6))
-    with closing(signing_processes(3, 2)) as workers:
-        assert list(marked(enumerate(texts), 0.6, 3, workers)) == alone
+    alone = list(finding.marked(enumerate(texts), 0.6))
+    with closing(finding.signing_processes(3, 2)) as workers:
+        assert list(finding.marked(enumerate(texts), 0.6, 3, workers)) == alone
     assert sum(duplicate is not None for duplicate in alone) >= 15
     (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in corpus()), encoding="utf-8", newline="\n")
     reports = []
@@ -239,32 +215,24 @@ def test_workers_compute_the_same_hashes(tmp_path: Path, capsys: pytest.CaptureF
         reports.append(capsys.readouterr().out)
     assert reports[0] == reports[1] and json.loads(reports[0])["near"] >= 15
     assert (tmp_path / "alone").read_bytes() == (tmp_path / "together").read_bytes()
-
-
-def test_workers_are_for_near_duplicates(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a\n", encoding="utf-8")
     for options, said in (
         ({"cluster": "local"}, "it needs --near"),
         ({"cluster": "here", "near": 0.8}, "must be local, ray or ray://HOST:PORT: got 'here'"),
         ({"workers": 2, "near": 0.8}, "number of workers of --cluster local"),
     ):
-        with pytest.raises(UsageError, match=said):
-            deduplicate(str(tmp_path / "in.txt"), tmp_path / "out", **options)  # type: ignore[arg-type]
+        fails(UsageError, said, deduplicate, str(tmp_path / "in.txt"), tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
-
-
-def test_standard_input_is_one_of_the_two_files() -> None:
-    with pytest.raises(UsageError, match="standard input can be read once"):
-        overlap("-", "-")
+    fails(UsageError, "standard input can be read once", overlap, "-", "-")
 
 
 def test_texts_that_look_the_same_are_repeated_however_their_accents_are_written() -> None:
     """A letter and its accent in one code point or in two, as files of macOS and of PDF readers have them."""
     text = "a avaliação não é tão ótima assim, mas é um bom princípio de discussão"
     other = unicodedata.normalize("NFD", text)
-    assert [(one.number, one.equal) for one in marked([(1, text), (2, other)], None) if one] == [(2, True)]
-    assert shingles(other, 3) == shingles(text, 3) and seen_ngrams([text], [other], 13) == [0]
-    assert [one.equal for one in shared([(1, text)], [(1, other)], None)] == [True]
+    assert [(one.number, one.equal) for one in finding.marked([(1, text), (2, other)], None) if one] == [(2, True)]
+    assert finding.shingles(other, 3) == finding.shingles(text, 3) and finding.seen_ngrams([text], [other], 13) == [0]
+    assert [one.equal for one in finding.shared([(1, text)], [(1, other)], None)] == [True]
     records = records_in_memory([(text, "sim"), ("um", "sim")], TASKS["classification"].fields, "data")
     again = records_in_memory([(other, "sim")], TASKS["classification"].fields, "data")
     assert repeated_records([records], again) == 1 and suspicious([records, again])["repeated"]["count"] == 1

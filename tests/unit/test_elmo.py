@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from atento.config.sections.recurrent import CharacterConfig, ELMoConfig
 from atento.networks.rare_layers import LayerMix
 from atento.networks.recurrent.elmo import CharacterCNN, ELMo, ProjectedLSTM
 from atento.text.characters import character_batch, sentence_characters, word_characters
+from failing import fails
 
 SMALL = CharacterConfig(d_char=3, filters=((1, 2), (2, 3), (4, 2)), n_highway=2, max_characters=8, activation="tanh")
 ELMO = ELMoConfig(SMALL, d_cell=5)
@@ -41,24 +41,17 @@ def batch() -> tuple[Tensor, Tensor]:
     return torch.from_numpy(ids), torch.from_numpy(real)
 
 
-def test_c14_a_word_is_its_bytes_between_two_marks() -> None:
+def test_c14_a_word_is_its_bytes_between_two_marks_and_a_sentence_has_its_begin_and_end() -> None:
     assert word_characters("ab") == [259, 98, 99, 260] + [261] * 46
     assert word_characters("ç", 5) == [259, 0xC3 + 1, 0xA7 + 1, 260, 261]
     assert word_characters("x" * 60) == [259] + [121] * 48 + [260]
     assert word_characters("\0\xff", 6) == [259, 1, 0xC3 + 1, 0xBF + 1, 260, 261]
-
-
-def test_c14_a_sentence_has_its_begin_and_end_and_text_never_makes_them() -> None:
     ids = sentence_characters(["a"], max_characters=5)
     assert ids.tolist() == [[259, 257, 260, 261, 261], [259, 98, 260, 261, 261], [259, 258, 260, 261, 261]]
     assert sentence_characters(["a"], boundaries=False, max_characters=5).tolist() == [ids[1].tolist()]
     spelled = sentence_characters(["<S>", "</S>"], boundaries=False)
     assert not np.isin(spelled, [257, 258]).any()
-    assert sentence_characters([]).shape == (2, 50)
-    assert sentence_characters([], boundaries=False).shape == (0, 50)
-
-
-def test_c14_a_batch_is_padded_with_words_of_zeros() -> None:
+    assert sentence_characters([]).shape == (2, 50) and sentence_characters([], boundaries=False).shape == (0, 50)
     ids, real = character_batch([["a", "b"], []], max_characters=4)
     assert ids.shape == (2, 4, 4) and real.tolist() == [[True] * 4, [True, True, False, False]]
     assert (ids[~real] == 0).all() and (ids[real] > 0).all()
@@ -77,10 +70,8 @@ def test_c14_the_bytes_can_be_read_back(sentences: list[list[str]]) -> None:
 
 
 def test_words_that_cannot_be_spelled_are_named() -> None:
-    with pytest.raises(DataError, match=r"sentence 1, word 2: a word must have at least one character"):
-        character_batch([["a"], ["b", "c", ""]])
-    with pytest.raises(DataError, match=r"word 0: a word must be Unicode text.* half a surrogate pair at 1"):
-        sentence_characters(["a\ud800"])
+    fails(DataError, r"sentence 1, word 2: a word must have at least one", character_batch, [["a"], ["b", "c", ""]])
+    fails(DataError, r"word 0: .* Unicode text.* half a surrogate pair at 1", sentence_characters, ["a\ud800"])
 
 
 @pytest.mark.parametrize("lengths", [[5, 5, 5], [5, 1, 3]])
@@ -107,8 +98,7 @@ def test_c14_the_bounds_hold_and_the_forget_gate_begins_open() -> None:
     layer = ProjectedLSTM(4, 6, backward=False, cell_clip=0.2, projection_clip=0.1).double()
     torch.manual_seed(2)
     layer.reset_parameters()
-    bias = torch.cat([torch.zeros(6), torch.ones(6), torch.zeros(12)]).double()
-    assert torch.equal(layer.input.bias, bias)
+    assert layer.input.bias.tolist() == [0.0] * 6 + [1.0] * 6 + [0.0] * 12
     gates = 9 * torch.randn(8, 24, dtype=torch.float64)
     with torch.no_grad():
         hidden, cell = layer.step(gates, torch.zeros(8, 4).double(), torch.zeros(8, 6).double())
@@ -127,8 +117,7 @@ def test_c14_padding_never_changes_a_state(skip: bool) -> None:
     ids, real = batch()
     ids = torch.where(real[..., None], ids, torch.randint(0, 262, ids.shape))  # whatever stands there
     together = network.layers(ids, token_mask=real)
-    assert (together[:, ~real] == 0).all()
-    assert (network(ids, token_mask=real).hidden[~real] == 0).all()
+    assert (together[:, ~real] == 0).all() and (network(ids, token_mask=real).hidden[~real] == 0).all()
     for row, words in enumerate(SENTENCES):
         alone = network.layers(torch.from_numpy(sentence_characters(words, max_characters=8))[None])
         torch.testing.assert_close(together[:, row, : len(words) + 2], alone[:, 0], rtol=0, atol=1e-12)
@@ -138,7 +127,7 @@ def test_c14_padding_never_changes_a_state(skip: bool) -> None:
     torch.testing.assert_close(turned[:, kept, 2:], together[:, kept, :-2], rtol=0, atol=1e-12)
 
 
-def test_c14_each_direction_knows_its_own_side_only() -> None:
+def test_c14_each_direction_knows_its_own_side_only_and_layers_are_the_words_twice_then_both() -> None:
     """By gradients: state t of a direction depends on every word of its side, itself too, and on no other."""
     network = made(BY_WORDS)
     assert network.embedding is not None
@@ -148,13 +137,8 @@ def test_c14_each_direction_knows_its_own_side_only() -> None:
             for t in range(6):
                 (grad,) = torch.autograd.grad(states[0, t].sum(), network.embedding.weight, retain_graph=True)
                 reached = grad[:6].abs().amax(dim=-1) > 0
-                side = places == t
-                if layer > 0:
-                    side = places <= t if direction == 0 else places >= t
+                side = places == t if layer == 0 else places <= t if direction == 0 else places >= t
                 assert torch.equal(reached, side), (layer, direction, t)
-
-
-def test_c14_layers_are_the_words_twice_then_both_directions() -> None:
     network = made(CONFIG)
     ids, real = batch()
     layers, both = network.layers(ids, token_mask=real), network.directions(ids, token_mask=real)
@@ -162,11 +146,6 @@ def test_c14_layers_are_the_words_twice_then_both_directions() -> None:
     for layer, (ahead, behind) in zip(layers, both):
         assert torch.equal(layer[..., :4], ahead) and torch.equal(layer[..., 4:], behind)
     assert torch.equal(layers[0, ..., :4], layers[0, ..., 4:])
-
-
-def test_c14_the_skip_adds_a_layers_input_from_the_second_layer_on() -> None:
-    network = made(CONFIG)
-    ids, _ = batch()
     both = network.directions(ids)
     for direction, stack in enumerate((network.forward_layers, network.backward_layers)):
         first = stack[0](both[0][direction], None)
@@ -275,7 +254,7 @@ def test_c14_dropout_is_a_function_of_its_randomness() -> None:
     assert torch.equal(network.eval().layers(ids, token_mask=real, random=Randomness(1, 2)), still)
 
 
-def test_c14_the_published_size_and_construction_without_memory() -> None:
+def test_c14_the_published_size_without_memory_and_without_a_character_projection() -> None:
     """93.6 million, counted by hand from the published widths; and a mix of 3 weights and γ."""
     with torch.device("meta"):
         network = ELMo(NetworkConfig(architecture="elmo", n_heads=1, n_layers=2, d_model=512, elmo=ELMoConfig()))
@@ -291,14 +270,10 @@ def test_c14_the_published_size_and_construction_without_memory() -> None:
     for (name, parameter), (_, other) in zip(empty.named_parameters(), small.named_parameters()):
         assert torch.isfinite(parameter).all() and parameter.shape == other.shape, name
         assert bool((parameter == 0).all()) == bool((other == 0).all()), name
-
-
-def test_c14_a_character_projection_may_be_left_out() -> None:
     config = replace(SMALL, projection=False)
     cnn = CharacterCNN(config, 7)
     assert cnn.projection is None and cnn(torch.ones(2, 3, 8, dtype=torch.int64)).shape == (2, 3, 7)
-    with pytest.raises(RecipeError, match=r"`filters` must add up to `d_model`: got 7 and 4"):
-        CharacterCNN(config, 4)
+    fails(RecipeError, r"`filters` must add up to `d_model`: got 7 and 4", CharacterCNN, config, 4)
 
 
 @settings(max_examples=20)
@@ -310,23 +285,14 @@ def test_c14_shapes(n_rows: int, length: int, characters: bool) -> None:
     assert output.hidden.shape == (n_rows, length, 8) and output.logits is None and output.state is None
 
 
-def test_wrong_inputs_are_named() -> None:
+def test_wrong_inputs_and_configs_are_named() -> None:
     network, words, characters = made(CONFIG), torch.ones(2, 3).long(), torch.ones(2, 3, 8).long()
-    with pytest.raises(ValueError, match=r"characters must be \(B,L,8\).*got \(2, 3, 50\)"):
-        network(torch.ones(2, 3, 50, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"word ids must be \(B,L\): got \(2, 3, 8\)"):
-        made(BY_WORDS)(characters)
-    with pytest.raises(ValueError, match=r"`token_mask` must be boolean \(2, 3\): got torch.int64 \(2, 3\)"):
-        network(characters, token_mask=words)
-    with pytest.raises(CapabilityError, match="has no 'vocabulary' head: it has none"):
-        ELMo(replace(CONFIG, vocab_size=0)).loss(characters, words)
-    with pytest.raises(RecipeError, match=r"`vocab_size` must be at least 1 without `elmo.characters`: got 0"):
-        ELMo(replace(BY_WORDS, vocab_size=0))
-
-
-@pytest.mark.parametrize(
-    ("config", "changes", "message"),
-    [
+    fails(ValueError, r"characters must be \(B,L,8\).*got \(2, 3, 50\)", network, torch.ones(2, 3, 50).long())
+    fails(ValueError, r"word ids must be \(B,L\): got \(2, 3, 8\)", made(BY_WORDS), characters)
+    fails(ValueError, r"must be boolean \(2, 3\): got torch.int64 \(2, 3\)", network, characters, token_mask=words)
+    fails(CapabilityError, "has no 'vocabulary' head", ELMo(replace(CONFIG, vocab_size=0)).loss, characters, words)
+    fails(RecipeError, r"`vocab_size` .* without `elmo.characters`: got 0", ELMo, replace(BY_WORDS, vocab_size=0))
+    for config, changes, message in (
         (SMALL, {"d_char": 0}, r"`d_char` must be at least 1: got 0"),
         (SMALL, {"max_characters": 2}, r"`max_characters` must lie from 3.*got 2"),
         (SMALL, {"filters": ()}, r"`filters` must hold at least one"),
@@ -337,8 +303,5 @@ def test_wrong_inputs_are_named() -> None:
         (ELMO, {"d_cell": 0}, r"`d_cell` must be at least 1: got 0"),
         (ELMO, {"cell_clip": 0.0}, r"`cell_clip` must be above 0, or null for none: got 0.0"),
         (ELMO, {"projection_clip": float("nan")}, r"`projection_clip` must be above 0.*got nan"),
-    ],
-)
-def test_configs_that_cannot_be_are_named(config: Any, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        replace(config, **changes)
+    ):
+        fails(RecipeError, message, replace, config, **changes)

@@ -13,6 +13,7 @@ from atento.model import Model
 from atento.networks import Encoder, presets
 from atento.networks.heads import TEXT_POOLINGS, pool_text
 from atento.text import Tokenizer
+from failing import fails
 
 WORDS = ("o", "gato", "pulou", "alto", "corre", "casa")
 
@@ -32,7 +33,7 @@ def model() -> Model:
     return Model(network, tokenizer, {"task": "embedding", "name": "tiny"}, None)
 
 
-def test_g8_poolings_by_hand() -> None:
+def test_g8_poolings_and_layers_by_hand(model: Model) -> None:
     hidden = torch.tensor([[[1.0, 5.0], [3.0, -1.0], [9.0, 9.0]]])
     real = torch.tensor([[True, True, False]])
     found = {name: pool_text(name, hidden, real)[0].tolist() for name in TEXT_POOLINGS}
@@ -47,13 +48,9 @@ def test_g8_poolings_by_hand() -> None:
     assert found == {name: pytest.approx(value) for name, value in expected.items()}
     assert pool_text("first+last", hidden, real, skip=1)[0].tolist() == [3.0, -1.0, 3.0, -1.0]
     assert pool_text("weighted-mean", hidden, left, skip=1)[0].tolist() == [9.0, 9.0]
-
-
-def test_g8_layers_and_the_mean_over_real_tokens(model: Model) -> None:
-    """Each layer's vectors are those a hook on its block sees; padding of a longer neighbour changes nothing."""
+    # each layer's vectors are those a hook on its block sees; padding of a longer neighbour changes nothing
     assert isinstance(model.network, Encoder) and model.tokenizer is not None
-    texts = ["o gato", "o gato pulou alto"]
-    together = model.embed(texts, layer=1)
+    together = model.embed(["o gato", "o gato pulou alto"], layer=1)
     ids, _ = model.tokenizer.with_specials(model.tokenizer.encode("o gato"))
     seen: list[torch.Tensor] = []
     hook = model.network.stack.blocks[1].register_forward_hook(lambda module, inputs, output: seen.append(output))
@@ -63,19 +60,14 @@ def test_g8_layers_and_the_mean_over_real_tokens(model: Model) -> None:
     np.testing.assert_allclose(together[0], seen[0][0].mean(dim=0).numpy(), atol=1e-6)
     np.testing.assert_allclose(model.embed("o gato"), out.hidden[0].mean(dim=0).numpy(), atol=1e-6)
     np.testing.assert_allclose(model.embed("o gato", layer=2), model.embed("o gato"), atol=0)
-    unit = model.embed("o gato", normalize=True)
-    np.testing.assert_allclose(np.linalg.norm(unit), 1, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(model.embed("o gato", normalize=True)), 1, atol=1e-6)
 
 
-def test_g8_layers_count_from_the_end_as_the_contract_says(model: Model) -> None:
+def test_g8_layers_contexts_long_texts_and_zeros(model: Model) -> None:
     """`embed(layer=-1)`, the documented default, was refused: "embedding.layer must not be negative"."""
     for below, above in ((-1, 2), (-2, 1), (-3, 0)):
         np.testing.assert_array_equal(model.embed("o gato", layer=below), model.embed("o gato", layer=above))
-    with pytest.raises(RecipeError, match=r"embedding.max_len must not be negative: got -1"):
-        model.embed("o gato", max_len=-1)
-
-
-def test_g8_a_word_has_another_vector_in_another_context(model: Model) -> None:
+    fails(RecipeError, r"embedding.max_len must not be negative: got -1", model.embed, "o gato", max_len=-1)
     assert model.tokenizer is not None and isinstance(model.network, Encoder)
     place = len(model.tokenizer.with_specials([])[0]) // 2 + 1  # of "gato" in both
     found = []
@@ -84,17 +76,10 @@ def test_g8_a_word_has_another_vector_in_another_context(model: Model) -> None:
         real = torch.ones(1, len(ids), dtype=torch.bool)
         found.append(model.network.features(torch.tensor([ids]), token_mask=real)[0, place])
     assert float((found[0] - found[1]).abs().max()) > 1e-5
-
-
-def test_g8_long_texts_are_cut_with_one_warning_that_counts(model: Model) -> None:
     long = " ".join(WORDS * 3)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         model.embed([long, "o gato", long + " casa"])
     assert [str(one.message) for one in caught] == ["2 of 3 texts cut to 6 tokens"]
-
-
-def test_vectors_have_no_negative_zeros(model: Model) -> None:
     with torch.no_grad():
         for parameter in model.network.parameters():
             parameter.copy_(-torch.zeros_like(parameter))
@@ -110,20 +95,14 @@ def test_g8_features_read_a_text_as_embed_does(model: Model) -> None:
     np.testing.assert_allclose(model.features(long, pooling="mean"), model.embed(long), atol=1e-6)
 
 
-def test_g8_features_are_given_where_they_cannot_be_kept(model: Model, tmp_path: Path) -> None:
+def test_g8_features_similarity_and_errors(model: Model, tmp_path: Path) -> None:
     (tmp_path / "cache").write_bytes(b"")  # a file, where a folder is needed
     with pytest.warns(AtentoWarning, match="vectors cannot be kept, .*cache.* cannot be written: "):
         found = model.features("o gato", pooling="mean", cache=tmp_path / "cache")
     np.testing.assert_array_equal(found, model.features("o gato", pooling="mean"))
-
-
-def test_g8_similarity_is_the_cosine(model: Model) -> None:
     a, b = model.embed(["o gato", "alto"]).astype(float)
     assert model.similarity("o gato", "alto") == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=1e-12)
     assert model.similarity("o gato", "o gato") == pytest.approx(1)
-
-
-def test_g8_errors(model: Model) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"pooling": "meen"}, "unknown pooling 'meen'"),
         ({"layer": 3}, "`layer` must lie between -3 and 2: got 3"),
@@ -131,7 +110,5 @@ def test_g8_errors(model: Model) -> None:
         ({"layer": "x"}, r"options: embedding\.layer must be an integer: got 'x'"),
     ]
     for options, message in wrong:
-        with pytest.raises(UsageError, match=message):
-            model.embed("o gato", **options)
-    with pytest.raises(UsageError, match="a text must be a str: got int"):
-        model.embed([3])  # type: ignore[list-item]
+        fails(UsageError, message, model.embed, "o gato", **options)
+    fails(UsageError, "a text must be a str: got int", model.embed, [3])

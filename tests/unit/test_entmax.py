@@ -1,7 +1,7 @@
 """α-entmax, top-k and spans: against every support tried in turn, plain bisection, finite differences and theorems."""
 
 import math
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from torch import Tensor
 from atento.attention.entmax import AdaptiveSpan, Entmax, entmax, soft_span, softmax, softmax_of_top_k, top_k
 from atento.attention.masks import causal
 from atento.attention.relative_terms import QueryKeyPositions
+from failing import fails
 from tensors import normal as draw
 
 INF = float("inf")
@@ -62,10 +63,7 @@ def test_a17_sparsemax_and_entmax15_equal_the_support_found_by_trying_all(z: lis
 @settings(max_examples=30)
 @given(z=row, alpha=st.floats(1.05, 6))
 def test_a17_any_alpha_equals_plain_bisection(z: list[float], alpha: float) -> None:
-    """The plain one is right to about 1e-10 up to α = 2: an error in its last digit is multiplied by 1 / (α - 1).
-
-    Above 2, p = x^(1 / (α - 1)) rises straight up from x = 0, and the last digit of x is many of p.
-    """
+    """To 1e-10 up to α = 2, as a last digit's error is multiplied by 1 / (α - 1); above, p rises straight up from 0."""
     found = entmax(torch.tensor(z, dtype=torch.float64), alpha)
     expected = torch.tensor(by_bisection(z, alpha), dtype=torch.float64)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-9 if alpha <= 2 else 1e-3)
@@ -89,8 +87,7 @@ def test_a17_weights_are_a_distribution_in_the_scores_order(z: list[float], alph
     scores = torch.tensor(z, dtype=dtype)
     p = entmax(scores, alpha)
     assert bool((p >= 0).all()) and float(p.sum()) == pytest.approx(1, abs=1e-5 if dtype == torch.float32 else 1e-12)
-    ordered = p[scores.argsort()]
-    assert bool((ordered.diff() >= -1e-6).all())
+    assert bool((p[scores.argsort()].diff() >= -1e-6).all())
     if dtype == torch.float64:  # in float32 the sum z + 3 is itself rounded, which a steep edge of the support shows
         torch.testing.assert_close(entmax(scores + 3, alpha), p, rtol=0, atol=1e-8)
 
@@ -161,7 +158,7 @@ def test_a17_gradient_of_alpha(alpha: float) -> None:
     assert torch.autograd.gradcheck(lambda a: entmax(z, a), alphas, eps=1e-6, atol=1e-6)
 
 
-def test_a17_gradient_of_alpha_at_softmax() -> None:
+def test_a17_gradient_of_alpha_at_softmax_and_of_each_head() -> None:
     """From the right, as α below 1 is none: (p(1 + h) - p(1)) / h."""
     z, g = draw(5, 6), draw(5, 6, seed=1)
     alpha = torch.ones((), dtype=torch.float64, requires_grad=True)
@@ -169,9 +166,6 @@ def test_a17_gradient_of_alpha_at_softmax() -> None:
     assert alpha.grad is not None
     step = ((entmax(z, 1 + 1e-6) - entmax(z, 1.0)) * g).sum() / 1e-6
     assert float(alpha.grad) == pytest.approx(float(step), abs=1e-4) and abs(float(step)) > 0.01
-
-
-def test_a17_each_head_has_its_alpha_and_its_gradient() -> None:
     z, g = draw(2, 3, 4, 5), draw(2, 3, 4, 5, seed=1)
     alpha = torch.tensor([1.0, 1.4, 2.0], dtype=torch.float64).view(3, 1, 1).requires_grad_()
     together = entmax(z, alpha)
@@ -215,21 +209,28 @@ def test_a17_hidden_keys_get_exactly_0_and_rows_of_nothing_give_0(alpha: float |
         assert alpha.grad is not None and bool(alpha.grad.isfinite()) and float(alpha.grad) != 0
 
 
-def test_softmax_of_nothing_is_0() -> None:
+def test_softmax_of_nothing_is_0_and_types_stay() -> None:
     scores = torch.tensor([[0.0, 0.0], [-INF, -INF]], requires_grad=True)
     p = softmax(scores)
     assert p.tolist() == [[0.5, 0.5], [0, 0]]
     p[:, 0].sum().backward()
     assert scores.grad is not None and scores.grad.tolist() == [[0.25, -0.25], [0, 0]]
-
-
-def test_entmax_keeps_the_type_and_refuses_what_cannot_be() -> None:
     assert entmax(torch.zeros(3, dtype=torch.bfloat16), 1.5).dtype == torch.bfloat16
-    for wrong in (0.9, float("nan"), torch.tensor([1.5, 0.5])):
-        with pytest.raises(ValueError, match="`alpha` must be at least 1"):
-            entmax(torch.zeros(2, 1), wrong, dim=0)
-    with pytest.raises(ValueError, match="must not vary along `dim`"):
-        entmax(torch.zeros(2, 3), torch.tensor([1.5, 1.5, 1.5]))
+
+
+def test_what_cannot_be_is_refused() -> None:
+    for make, said in (
+        *((lambda a=a: entmax(torch.zeros(2, 1), a, dim=0), "`alpha` must be at least 1") for a in (0.9, float("nan"))),
+        (lambda: entmax(torch.zeros(2, 1), torch.tensor([1.5, 0.5]), dim=0), "`alpha` must be at least 1"),
+        (lambda: entmax(torch.zeros(2, 3), torch.tensor([1.5, 1.5, 1.5])), "must not vary along `dim`"),
+        (lambda: Entmax(3, 1.0), "a learned α must begin between 1 and 2"),
+        (lambda: Entmax(3, 0.5, learned=False), "α must be at least 1"),
+        (lambda: top_k(torch.zeros(1, 5), 0), "`k` must be at least 1: got 0"),
+        (lambda: AdaptiveSpan(2, 10, ramp=1, initial=10), "a span must begin between 0 and `max_span`"),
+        (lambda: AdaptiveSpan(2, 10, ramp=1, initial=0), "a span must begin between 0 and `max_span`"),
+        (lambda: AdaptiveSpan(2, 10, ramp=0, initial=5), "a span must begin between 0 and `max_span`"),
+    ):
+        fails(ValueError, said, make)
 
 
 def test_a17_alpha_is_learned_by_head() -> None:
@@ -245,17 +246,10 @@ def test_a17_alpha_is_learned_by_head() -> None:
         optimiser.step()
     high, low = layer.alpha.tolist()
     assert 1 < low < 1.1 and 1.9 < high < 2
-
-
-def test_entmax_layer_may_be_fixed_and_refuses_what_cannot_be() -> None:
     fixed = Entmax(3, 1.0, learned=False)
     assert list(fixed.parameters()) == [] and fixed.alpha.tolist() == [1, 1, 1]
     scores = draw(1, 3, 2, 4)
     assert torch.equal(fixed(scores), torch.softmax(scores, -1))
-    with pytest.raises(ValueError, match="a learned α must begin between 1 and 2"):
-        Entmax(3, 1.0)
-    with pytest.raises(ValueError, match="α must be at least 1"):
-        Entmax(3, 0.5, learned=False)
 
 
 @given(scores=st.lists(st.integers(-3, 3).map(float) | st.just(-INF), min_size=1, max_size=9), k=st.integers(1, 10))
@@ -273,26 +267,22 @@ def test_a17_top_k_passes_gradient_to_the_kept_alone() -> None:
     (p * torch.tensor([5.0, 1.0, 2.0, 7.0, 9.0])).sum().backward()
     assert scores.grad is not None and scores.grad.tolist() == [[0, -0.25, 0.25, 0, 0]]
     assert top_k(scores, 5) is scores
-    with pytest.raises(ValueError, match="`k` must be at least 1: got 0"):
-        top_k(scores, 0)
 
 
 def by_the_paper(scores: Tensor, behind: list[float], ahead: list[float], ramp: float) -> Tensor:
     """m(d) eˢ / Σ m(d) eˢ in loops (Sukhbaatar et al. 2019, eq. 5 and 6)."""
     weights = torch.zeros_like(scores)
     n_heads, length = scores.shape[1], scores.shape[-1]
-    for h in range(n_heads):
-        for i in range(length):
-            terms = []
-            for j in range(length):
-                z = behind[h] if j <= i else ahead[h]
-                m = min(max((ramp + z - abs(i - j)) / ramp, 0), 1)
-                terms.append(m * math.exp(float(scores[0, h, i, j])))
-            weights[0, h, i] = torch.tensor(terms, dtype=scores.dtype) / sum(terms)
+    for h, i in product(range(n_heads), range(length)):
+        terms = []
+        for j in range(length):
+            m = min(max((ramp + (behind[h] if j <= i else ahead[h]) - abs(i - j)) / ramp, 0), 1)
+            terms.append(m * math.exp(float(scores[0, h, i, j])))
+        weights[0, h, i] = torch.tensor(terms, dtype=scores.dtype) / sum(terms)
     return weights
 
 
-def test_a17_span_equals_the_paper_in_loops() -> None:
+def test_a17_spans_equal_the_paper_in_loops_and_their_mask_is_what_they_leave() -> None:
     span = AdaptiveSpan(2, 20, ramp=3, initial=4).double()
     with torch.no_grad():
         span.behind_logit.copy_(torch.tensor([-2.0, 0.3]))
@@ -303,6 +293,15 @@ def test_a17_span_equals_the_paper_in_loops() -> None:
     expected = by_the_paper(scores, span.behind.tolist(), span.ahead.tolist(), 3)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     assert bool((found == 0).any())
+    span = AdaptiveSpan(3, 100, initial=50)
+    scores = draw(2, 3, 20, 20, dtype=torch.float32)
+    assert torch.equal(span(scores, QueryKeyPositions.arange(20, 20)), scores)
+    # at whole and broken spans, and with a limit ahead or none; so kernels may skip the rest
+    zeros, positions = torch.zeros(1, 2, 16, 16, dtype=torch.float64), QueryKeyPositions.arange(16, 16)
+    for initial, ramp, ahead in ((4.0, 2.0, True), (4.3, 2.5, True), (0.01, 1.0, True), (5.0, 3.0, False)):
+        span = AdaptiveSpan(2, 10, ramp=ramp, initial=initial, ahead=ahead).double()
+        assert torch.equal(span.to_mask().dense(16), torch.softmax(span(zeros, positions), -1) > 0)
+        assert span.to_mask().reachable is not None and (span.to_mask() & causal()).max_ahead == 0
 
 
 def test_a17_gradient_of_the_spans() -> None:
@@ -322,26 +321,8 @@ def test_a17_gradient_of_the_spans() -> None:
     assert torch.autograd.gradcheck(weights, (scores, *logits))
 
 
-def test_a17_a_span_no_less_than_the_text_is_dense() -> None:
-    span = AdaptiveSpan(3, 100, initial=50)
-    scores = draw(2, 3, 20, 20, dtype=torch.float32)
-    assert torch.equal(span(scores, QueryKeyPositions.arange(20, 20)), scores)
-
-
-def test_a17_the_mask_of_spans_is_what_they_leave() -> None:
-    """At whole and broken spans, and with a limit ahead or none; so kernels may skip the rest."""
-    zeros, positions = torch.zeros(1, 2, 16, 16, dtype=torch.float64), QueryKeyPositions.arange(16, 16)
-    for initial, ramp, ahead in ((4.0, 2.0, True), (4.3, 2.5, True), (0.01, 1.0, True), (5.0, 3.0, False)):
-        span = AdaptiveSpan(2, 10, ramp=ramp, initial=initial, ahead=ahead).double()
-        assert torch.equal(span.to_mask().dense(16), torch.softmax(span(zeros, positions), -1) > 0)
-        assert span.to_mask().reachable is not None
-        assert (span.to_mask() & causal()).max_ahead == 0
-
-
 def test_a16_a17_a_span_shrinks_to_what_its_head_needs() -> None:
-    """Head 0 wants the two tokens before, head 1 the seventh before, head 2 the third to come: under the cost each
-    side's span falls to about that, from where all are seen.
-    """
+    """Heads want the two tokens before, the seventh before, the third to come: each side's span falls to about that."""
     torch.manual_seed(0)
     length, ramp = 24, 2.0
     span = AdaptiveSpan(3, 40, ramp=ramp, initial=20)
@@ -351,8 +332,7 @@ def test_a16_a17_a_span_shrinks_to_what_its_head_needs() -> None:
     generator = torch.Generator().manual_seed(1)
     for _ in range(250):
         values = torch.randn(8, 1, length, 4, generator=generator)
-        scores = positions.spread(lambda d: table[:, d + length - 1])
-        out = softmax(span(scores, positions)) @ values
+        out = softmax(span(positions.spread(lambda d: table[:, d + length - 1]), positions)) @ values
         near = (values[:, :, 6:-3] + values[:, :, 5:-4]) / 2
         wanted = torch.cat([near, values[:, :, :-9], values[:, :, 9:]], dim=1)  # queries 6 ... length - 4 by head
         wanted[:, 0] = (values[:, 0, 5:-4] + values[:, 0, 4:-5]) / 2
@@ -365,12 +345,6 @@ def test_a16_a17_a_span_shrinks_to_what_its_head_needs() -> None:
     assert loss < 0.2
     assert 2 <= sees_behind[0] <= 4 and 6 <= sees_behind[1] <= 9 and sees_behind[2] <= 4
     assert sees_ahead[0] <= 4 and sees_ahead[1] <= 4 and 3 <= sees_ahead[2] <= 5
-
-
-def test_span_refuses_what_cannot_be() -> None:
-    for longest, initial, ramp in ((10, 10, 1), (10, 0, 1), (10, 5, 0)):
-        with pytest.raises(ValueError, match="a span must begin between 0 and `max_span`"):
-            AdaptiveSpan(2, longest, ramp=ramp, initial=initial)
 
 
 @pytest.mark.parametrize("scale", [0.05, 1.0, 4.0])

@@ -32,17 +32,10 @@ def planned(task: str, objective: str, columns: dict[str, list[Any]], max_len: i
     overrides = [f"training.batch_tokens={BUDGET}", f"data.max_len={max_len}", "data.stride=4"]
     recipe = load_recipe({"task": task, "data": {"train": {"memory": "train"}}}, overrides).recipe
     tokenizer = train_tokenizer(TokenizerConfig("word", vocab_size=50), [" ".join(WORDS)] * 3)
-    network = NetworkConfig(
-        "encoder",
-        vocab_size=tokenizer.vocab_size,
-        d_model=16,
-        d_ff=32,
-        n_heads=2,
-        n_layers=1,
-        heads=(HeadConfig("answer"),) if task == "question-answering" else (),
-        positions=PositionConfig("none"),
-        embedding=InputConfig(segments=2),
-    )
+    heads = (HeadConfig("answer"),) if task == "question-answering" else ()
+    parts: Any = {"heads": heads, "positions": PositionConfig("none"), "embedding": InputConfig(segments=2)}
+    sizes: Any = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1}
+    network = NetworkConfig("encoder", vocab_size=tokenizer.vocab_size, **sizes, **parts)
     preparation = Preparation(recipe, network, tokenizer, Split(columns, ""), "bos-eos", held_out=held_out)
     batches = batches_for(preparation, (ObjectiveConfig(objective),))  # type: ignore[arg-type]
     assert isinstance(batches, PlannedBatches)
@@ -64,22 +57,17 @@ def counts(batches: PlannedBatches) -> list[int]:
     return [sum(map(len, update)) for update in batches.plan(0)]
 
 
-def test_updates_of_questions_have_equal_numbers_of_windows() -> None:
+def test_updates_of_questions_have_equal_numbers_of_windows_and_only_learned_ones() -> None:
     """Else a window, in an update of long ones, would have a larger weight in the gradient than a short one."""
     batches = planned("question-answering", "spans", questions(2), max_len=64, held_out=False)
     lengths = batches.stores.first["ids"].lengths
     assert len(batches) > COUNT and lengths.max() > 4 * lengths.min()
     assert counts(batches).count(BUDGET) >= 0.9 * len(counts(batches)) and max(counts(batches)) <= 1.25 * BUDGET
-
-
-def test_windows_that_are_not_learned_from_take_no_place_in_an_update() -> None:
-    """An answer that is whole in no window: validation counts its windows with no label, training leaves them out."""
+    # an answer that is whole in no window: validation counts its windows with no label, training leaves them out
     columns = questions(2)
     columns["context"][0] = text(60, 7)
     columns["answers"][0] = (Span(columns["context"][0], 0),)
-    trained, validated = (
-        planned("question-answering", "spans", columns, max_len=24, held_out=h) for h in (False, True)
-    )
+    trained, validated = (planned("question-answering", "spans", columns, 24, held_out=h) for h in (False, True))
     assert (len(validated) - len(trained)) > 1 and validated.targets == trained.targets == len(trained)
     assert counts(trained).count(BUDGET) >= 0.9 * len(counts(trained)) and max(counts(trained)) <= 1.25 * BUDGET
 

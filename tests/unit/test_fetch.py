@@ -12,6 +12,8 @@ from atento.config.recipe import SourceConfig
 from atento.data.records.reader import SOURCE_AND_TARGET, read_records
 from atento_cli.corpus.fetch import fetch_catalogues, fetch_libreoffice, without_accelerator
 from atento_cli.corpus.fetch_pages import page_pairs, paragraphs
+from checkpoints import names
+from failing import fails
 
 PAGE = """<!DOCTYPE html><html><head><title>{title}</title><script>var p = "<p id='x'>no</p>";</script></head><body>
 <header id="TopLeftHeader"><p dir="auto">Suite 7.4 Help</p></header>
@@ -27,22 +29,16 @@ def write_page(root: Path, language: str, name: str, title: str, body: str) -> N
     path.write_text(PAGE.format(title=title, body=body), encoding="utf-8", newline="\n")
 
 
-def test_paragraphs_lose_markup_and_keep_words() -> None:
+def test_paragraphs_lose_markup_and_keep_words_and_text_for_one_system_is_left_out() -> None:
     body = (
         '<p id="par_id1" class="paragraph" dir="auto">Choose\n  <span class="emph">File &amp; Open</span><br>now '
         '&#8212; <a href="x.html">here</a>.<!-- not this --></p><p class="related">no id</p>'
         '<p id="par_id2" class="code">x = 1</p>'
     )
     found = paragraphs(PAGE.format(title="T", body=body))
-    assert [(one.id, one.kind, one.text) for one in found] == [
-        ("hd_id1", "", "T"),
-        ("par_id1", "paragraph", "Choose File & Open now — here."),
-        ("par_id2", "code", "x = 1"),
-        ("bm_module", "", ""),
-    ]
-
-
-def test_text_for_one_system_is_left_out() -> None:
+    expected = [("hd_id1", "", "T"), ("par_id1", "paragraph", "Choose File & Open now — here.")]
+    expected += [("par_id2", "code", "x = 1"), ("bm_module", "", "")]
+    assert [(one.id, one.kind, one.text) for one in found] == expected
     body = (
         '<p id="p">Press <span id="s1" class="switchinline"><span hidden="true" id="MACx" class="MAC"><b>Command</b>'
         '</span><span hidden="true" id="defaultx">Ctrl</span></span>+S<span class="switchinline"><span hidden="true" '
@@ -61,12 +57,8 @@ def test_pages_pair_by_page_and_id(tmp_path: Path) -> None:
     write_page(tmp_path, "en-US", "two.html", "Alone", "")
     left_out: Counter[str] = Counter()
     found = list(page_pairs(tmp_path / "en-US" / "text", tmp_path / "pt-BR" / "text", left_out))
-    assert [pair for pair in found if pair[1]] == [
-        ("sub/one.html", "Cells", "Células"),
-        ("sub/one.html", "Twice", "Duas vezes"),
-        ("sub/one.html", "Two", "Dois"),
-        ("sub/one.html", "Once", "Uma vez"),
-    ]
+    pairs = [("Cells", "Células"), ("Twice", "Duas vezes"), ("Two", "Dois"), ("Once", "Uma vez")]
+    assert [pair for pair in found if pair[1]] == [("sub/one.html", *pair) for pair in pairs]
     assert left_out == {"without a partner": 3, "program code": 1}  # "Lone", and both of the page that stands alone
 
 
@@ -76,8 +68,7 @@ def test_libreoffice_from_an_installed_folder(tmp_path: Path) -> None:
     write_page(root, "en-US", "one.html", "Cells", body.format("Tab\there", "Same text", "Cells"))
     write_page(root, "pt-BR", "one.html", "Células", body.format("Guia\naqui", "Same text", "Células"))
     (fetched,) = fetch_libreoffice(["pt_br"], out, help_folder=root)
-    raw = (out / "pt-BR.tsv").read_bytes()
-    assert raw.decode("utf-8") == "Cells\tCélulas\nTab here\tGuia aqui\n"
+    assert (out / "pt-BR.tsv").read_bytes().decode("utf-8") == "Cells\tCélulas\nTab here\tGuia aqui\n"
     assert fetched.left_out == {"untranslated": 1, "repeated": 1, "without words": 2, "empty": 1}
     assert str(fetched).startswith(f"pt-BR: {out / 'pt-BR.tsv'} 2 pairs (left out: 1 empty, 1 repeated")
     assert len(read_records(SourceConfig(file="pt-BR.tsv", source=0, target=1), SOURCE_AND_TARGET, out)) == 2
@@ -103,8 +94,7 @@ def test_held_out_files_share_no_english_sentence(tmp_path: Path) -> None:
 
 def test_what_cannot_be_fetched(tmp_path: Path) -> None:
     def refused(kind: type[AtentoError], said: str, *languages: str, out: Path = tmp_path, **options: Any) -> None:
-        with pytest.raises(kind, match=said):
-            fetch_libreoffice(languages, out, **{"help_folder": tmp_path} | options)
+        fails(kind, said, fetch_libreoffice, languages, out, **{"help_folder": tmp_path} | options)
 
     for name in ("en", "en_US", "portuguese", "../pt", "pt-BR; ls", ""):
         refused(UsageError, "a language to fetch is a code such as pt-BR", name, help_folder=None)
@@ -153,12 +143,8 @@ def test_missing_tools_and_refused_downloads_are_one_sentence(tmp_path: Path, mo
             program(tools, name, script)
         if "while" in script:
             monkeypatch.setattr("atento_cli.corpus.fetch._SECONDS", 0.1)
-        with pytest.raises(kind, match=said):
-            fetch_libreoffice(["es"], tmp_path)
+        fails(kind, said, fetch_libreoffice, ["es"], tmp_path)
     assert not list(tmp_path.glob("*.tsv"))
-
-
-# Catalogues -------------------------------------------------------------------------------------------------------
 
 
 def catalogue(messages: dict[str, str]) -> bytes:
@@ -180,43 +166,29 @@ def put_catalogue(root: Path, name: str, raw: bytes) -> None:
     (folder / name).write_bytes(raw)
 
 
-def test_catalogues(tmp_path: Path) -> None:
-    messages = {
-        "Cannot open\n  %s": "Não foi possível abrir\n  %s",
-        "menu\x04_Open": "_Abrir",
-        "%d file\0%d files": "%d arquivo\0%d arquivos",
-        "%s: %s\n": "%s : %s\n",
-        "OK": "OK",
-        "translator-credits": "Ana\nRui",
-        "LC_ALL is unset": "LC_ALL não está definida",
-        "empty": "",
-    }
+def test_catalogues_and_none(tmp_path: Path) -> None:
+    fails(DataError, r"pt_BR/LC_MESSAGES: no .* \(\.mo\) of pt-BR", fetch_catalogues, "pt-BR", tmp_path, root=tmp_path)
+    fails(UsageError, "`held_out` must be at least 0", fetch_catalogues, "pt-BR", tmp_path, root=tmp_path, held_out=-3)
+    messages = {"Cannot open\n  %s": "Não foi possível abrir\n  %s", "menu\x04_Open": "_Abrir", "OK": "OK", "empty": ""}
+    messages |= {"%d file\0%d files": "%d arquivo\0%d arquivos", "%s: %s\n": "%s : %s\n"}
+    messages |= {"translator-credits": "Ana\nRui", "LC_ALL is unset": "LC_ALL não está definida"}
     put_catalogue(tmp_path, "b.mo", catalogue(messages))
     put_catalogue(tmp_path, "a.mo", catalogue({"Open": "Abrir", "No": "Não"}))
     put_catalogue(tmp_path, "damaged.mo", catalogue(messages)[:90])
     put_catalogue(tmp_path, "other.mo", b"not a catalogue at all, whatever its name says")
     fetched = fetch_catalogues("pt-BR", tmp_path / "out", root=tmp_path)
     rows = (tmp_path / "out" / "pt-BR.catalogues.tsv").read_text(encoding="utf-8").splitlines()
-    assert rows == [
-        "No\tNão",
-        "Open\tAbrir",
-        "Cannot open %s\tNão foi possível abrir %s",
-        "LC_ALL is unset\tLC_ALL não está definida",
-    ]
-    assert fetched.left_out == {
-        "repeated": 1,  # "_Open" of the menu
-        "plurals": 2,
-        "without words": 1,
-        "untranslated": 1,
-        "credits": 1,
-        "empty": 1,
-        "damaged catalogues": 2,
-    }
+    left = ["Cannot open %s\tNão foi possível abrir %s", "LC_ALL is unset\tLC_ALL não está definida"]
+    assert rows == ["No\tNão", "Open\tAbrir", *left]
+    left_out = {"plurals": 2, "without words": 1, "untranslated": 1, "credits": 1, "empty": 1, "damaged catalogues": 2}
+    assert fetched.left_out == left_out | {"repeated": 1}  # "_Open" of the menu
+    none = tmp_path / "none"
+    put_catalogue(none, "a.mo", catalogue({"OK": "OK"}))
+    fails(DataError, r"pt-BR\.catalogues: no translated sentence", fetch_catalogues, "pt-BR", tmp_path, root=none)
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "mark", "expected"),
-    [
+def test_accelerators() -> None:
+    for source, target, mark, expected in (
         ("_Open", "_Abrir", "_", ("Open", "Abrir")),
         ("Save _As…", "Salvar c_omo…", "_", ("Save As…", "Salvar como…")),
         ("_Open", "開く(_O)", "_", ("Open", "開く")),
@@ -228,24 +200,8 @@ def test_catalogues(tmp_path: Path) -> None:
         ("a_b and c_d", "a_b e c_d", "_", ("a_b and c_d", "a_b e c_d")),
         ("_Open", "Abrir", "_", ("_Open", "Abrir")),
         ("R & D", "P & D", "&", ("R & D", "P & D")),
-    ],
-)
-def test_accelerators(source: str, target: str, mark: str, expected: tuple[str, str]) -> None:
-    assert without_accelerator(source, target, mark) == expected
-
-
-def test_no_catalogues(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"pt_BR/LC_MESSAGES: no translation catalogue \(\.mo\) of pt-BR is installed"):
-        fetch_catalogues("pt-BR", tmp_path, root=tmp_path)
-    with pytest.raises(UsageError, match="`held_out` must be at least 0"):
-        fetch_catalogues("pt-BR", tmp_path, root=tmp_path, held_out=-3)
-    put_catalogue(tmp_path, "a.mo", catalogue({"OK": "OK"}))
-    with pytest.raises(DataError, match=r"pt-BR\.catalogues: no translated sentence was found"):
-        fetch_catalogues("pt-BR", tmp_path, root=tmp_path)
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    ):
+        assert without_accelerator(source, target, mark) == expected
 
 
 def test_what_fails_leaves_the_old_file_and_no_half_of_a_new_one(tmp_path: Path) -> None:
@@ -254,11 +210,9 @@ def test_what_fails_leaves_the_old_file_and_no_half_of_a_new_one(tmp_path: Path)
     fetch_catalogues("pt-BR", out, root=tmp_path)
     old = (out / "pt-BR.catalogues.tsv").read_bytes()
     put_catalogue(tmp_path, "a.mo", catalogue({"OK": "OK"}))
-    with pytest.raises(DataError):
-        fetch_catalogues("pt-BR", out, root=tmp_path)
+    fails(DataError, "no translated sentence", fetch_catalogues, "pt-BR", out, root=tmp_path)
     assert (out / "pt-BR.catalogues.tsv").read_bytes() == old and names(out) == ["pt-BR.catalogues.tsv"]
     put_catalogue(tmp_path, "a.mo", catalogue({"No": "Não"}))
     (tmp_path / "taken" / "pt-BR.catalogues.tsv" / "below").mkdir(parents=True)
-    with pytest.raises(AtentoError, match=r"pt-BR\.catalogues\.tsv: cannot be written: "):
-        fetch_catalogues("pt-BR", tmp_path / "taken", root=tmp_path)
+    fails(AtentoError, r"pt-BR\.catalogues\.tsv: cannot", fetch_catalogues, "pt-BR", tmp_path / "taken", root=tmp_path)
     assert names(tmp_path / "taken") == ["pt-BR.catalogues.tsv"]

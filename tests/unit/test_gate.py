@@ -97,7 +97,7 @@ def test_workers_of_the_gate_are_forks_with_what_was_imported(tmp_path: Path) ->
     assert len(written) == 2 and {path.read_text() for path in written} == {"3"}, done.stdout
 
 
-def test_the_seconds_of_each_tier_are_summed(tmp_path: Path) -> None:
+def test_steps_run_together_fail_together_and_their_seconds_are_summed(tmp_path: Path) -> None:
     report = tmp_path / "tests.xml"
     report.write_text(
         '<testsuites><testsuite><testcase classname="tests.unit.test_a" name="one" time="1.25"/>'
@@ -106,13 +106,8 @@ def test_the_seconds_of_each_tier_are_summed(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     lines = module(ROOT / "tools" / "gate.py").of_tests(report)
-    assert [line.split() for line in lines] == [
-        ["parity", "0.5", "s", "in", "1", "tests"],
-        ["unit", "3.2", "s", "in", "2", "tests"],
-    ]
-
-
-def test_steps_run_together_and_one_that_fails_ends_the_others() -> None:
+    expected = ["parity 0.5 s in 1 tests", "unit 3.2 s in 2 tests"]
+    assert [line.split() for line in lines] == [line.split() for line in expected]
     gate = module(ROOT / "tools" / "gate.py")
     gate.BIN = Path("/")
     python = str(Path(sys.executable).relative_to("/"))
@@ -229,11 +224,8 @@ def test_check_runs_what_fits_into_its_time_and_names_the_rest(tmp_path: Path) -
     assert done.stdout.splitlines()[-1] == "0 left out, the furthest away: test_it.py (2 tests), test_far.py"
 
 
-def test_examples_have_no_deadline() -> None:
-    assert settings().deadline is None
-
-
 def test_pytest_parses_no_package_that_brings_a_plugin(pytestconfig: pytest.Config) -> None:
     """Two threads that parse at once fail before Python 3.11.8: a service in one, an imported package in the other."""
+    assert settings().deadline is None  # of examples
     assert pytestconfig.getoption("disable_plugin_autoload")
     assert not isinstance(importlib.util.find_spec("anyio").loader, AssertionRewritingHook)  # type: ignore[union-attr]

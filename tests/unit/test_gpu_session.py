@@ -24,9 +24,18 @@ BASH = shutil.which("bash") or ""
 pytestmark = pytest.mark.skipif(not BASH, reason="bash is not installed")
 
 
-def test_its_syntax() -> None:
+def test_its_syntax_and_what_it_refuses() -> None:
     done = subprocess.run([BASH, "-n", str(SCRIPT)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    for argv, said in (
+        (["--device", "gpu"], "--device is cuda or cpu: got 'gpu'"),
+        (["--device"], "--device is cuda or cpu: got ''"),
+        (["--seconds", "0"], "--seconds is a whole number of at least 1: got '0'"),
+        (["--seconds", "soon"], "--seconds is a whole number of at least 1: got 'soon'"),
+        (["--long"], "unknown option --long: see the head of tools/gpu_session.sh"),
+    ):
+        done = subprocess.run([BASH, str(SCRIPT), *argv], capture_output=True, text=True)
+        assert (done.returncode, done.stderr.strip()) == (2, said)
 
 
 def test_the_measurements_that_it_names_exist_and_take_its_options() -> None:
@@ -47,22 +56,7 @@ def test_the_measurements_that_it_names_exist_and_take_its_options() -> None:
     assert {"tiny", "transformer-base"} <= SIZES.keys()
 
 
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (["--device", "gpu"], "--device is cuda or cpu: got 'gpu'"),
-        (["--device"], "--device is cuda or cpu: got ''"),
-        (["--seconds", "0"], "--seconds is a whole number of at least 1: got '0'"),
-        (["--seconds", "soon"], "--seconds is a whole number of at least 1: got 'soon'"),
-        (["--long"], "unknown option --long: see the head of tools/gpu_session.sh"),
-    ],
-)
-def test_what_it_refuses(argv: list[str], said: str) -> None:
-    done = subprocess.run([BASH, str(SCRIPT), *argv], capture_output=True, text=True)
-    assert (done.returncode, done.stderr.strip()) == (2, said)
-
-
-def test_the_page_names_what_failed_and_keeps_the_rows_of_what_was_cut(
+def test_the_page_names_what_failed_and_keeps_the_rows_of_a_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = "tests\t9\tdone\ndecoding\t9\tended after its 9 seconds; the rows so far are kept\ngraphs\t1\tfailed\n"
@@ -88,9 +82,8 @@ def test_the_page_names_what_failed_and_keeps_the_rows_of_what_was_cut(
 @pytest.mark.timeout(1800)
 def test_it_runs_on_a_cpu(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    done = subprocess.run(
-        [BASH, str(SCRIPT), "--device", "cpu", "--seconds", "1", str(tmp_path / "out")], capture_output=True, text=True
-    )
+    command = [BASH, str(SCRIPT), "--device", "cpu", "--seconds", "1", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     parts = [line.split("\t") for line in (tmp_path / "out" / "parts.tsv").read_text(encoding="utf-8").splitlines()]
     assert [name for name, _, _ in parts] == [*re.findall(r"^(?:bench| *part) (\w+)", TEXT, flags=re.M)[1:]]

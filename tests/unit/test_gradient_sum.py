@@ -24,13 +24,8 @@ def parts_of(count: int) -> list[list[Tensor | None]]:
     gradients: list[list[Tensor | None]] = []
     for part in range(count):
         size = 10.0 ** ((7 * part) % 9 - 4)
-        gradients.append(
-            [
-                torch.randn(40, generator=generator) * size,
-                torch.randn(3, 5, generator=generator) * size if part % 3 else None,
-                None,
-            ]
-        )
+        one, two = (torch.randn(shape, generator=generator) * size for shape in ((40,), (3, 5) if part % 3 else (0,)))
+        gradients.append([one, two if part % 3 else None, None])
     return gradients
 
 
@@ -94,7 +89,7 @@ def test_sums_set_the_gradients_of_parameters() -> None:
             assert parameter.grad is not None and value is not None and torch.equal(parameter.grad, value)
 
 
-def test_a_gradient_that_two_parameters_share_is_copied() -> None:
+def test_shared_gradients_are_copied_and_buckets_hold_all_tensors_in_order() -> None:
     shared = torch.ones(3)
     parameters = [torch.zeros(3), torch.zeros(3)]
     made = TreeSum(parameters, 1)
@@ -103,9 +98,6 @@ def test_a_gradient_that_two_parameters_share_is_copied() -> None:
     assert parameters[0].grad is not None and parameters[1].grad is not None
     parameters[0].grad.div_(2)
     assert parameters[1].grad.tolist() == [1, 1, 1]
-
-
-def test_buckets_hold_all_tensors_in_order_and_each_one_type() -> None:
     tensors = [torch.arange(4.0), torch.arange(6.0).view(2, 3), torch.arange(3.0).double(), torch.arange(100.0)]
     made = buckets(tensors, 30)
     assert [len(bucket) for bucket in made] == [2, 1, 1] and [t for bucket in made for t in bucket] == tensors

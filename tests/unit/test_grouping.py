@@ -10,6 +10,7 @@ import torch
 
 from atento.base.precision import side_by_side, threads
 from atento.tasks.grouping import all_results, batches_shared, by_length, results_of
+from failing import fails
 
 CPU = torch.device("cpu")
 LENGTHS = [3, 1, 4, 1, 5, 9, 2, 6, 0, 5]
@@ -90,8 +91,7 @@ def test_a_batch_that_fails_ends_the_loop_with_its_error_and_the_batches_behind_
         return rows
 
     with threads(count):
-        with pytest.raises(ValueError, match="broken"):
-            list(results_of([1] * 50, 1, compute, CPU))
+        fails(ValueError, "broken", list, results_of([1] * 50, 1, compute, CPU))
         assert len(begun) < 10
         assert len(list(results_of([1] * 5, 1, lambda rows: rows, CPU))) == 5
 

@@ -54,16 +54,13 @@ def test_what_was_given_in_the_same_place_or_above_stays() -> None:
     assert few.recipe.data.held_out == 30 and "up to 30 training records" in few.warnings[0]
 
 
-def test_a_path_alone_is_a_text_file() -> None:
+def test_a_path_alone_is_a_text_file_what_is_given_later_counts_and_held_out_stands_alone(tmp_path: Path) -> None:
     short, whole = (load_recipe("micro-world-lm", [given], environment={}) for given in ("data.train=book.txt", BOOK))
     assert short.recipe == whole.recipe and short.warnings == whole.warnings
     both = load_recipe("micro-world-lm", ["data.train=[a.txt, {file: b.txt}]"], environment={})
     assert [source.file for source in both.recipe.data.train] == ["a.txt", "b.txt"] and both.recipe.data.valid == ()
     with pytest.raises(RecipeError, match=r"data.train is one file with columns, so `source` is missing"):
         load_recipe("micro-world-en-pt", ["data.train=pairs.tsv"], environment={})
-
-
-def test_a_recipe_that_extends_and_the_environment_count_as_given_later(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: micro-world-lm\ndata: {train: {file: book.txt}}\n", encoding="utf-8")
     extended = load_recipe(tmp_path / "mine.yaml", environment={})
     assert extended.recipe.data.valid == () and extended.recipe.data.held_out == 500
@@ -73,9 +70,6 @@ def test_a_recipe_that_extends_and_the_environment_count_as_given_later(tmp_path
     (tmp_path / "recipe.yaml").write_text(dump_recipe(extended.recipe), encoding="utf-8")
     again = load_recipe(tmp_path / "recipe.yaml", environment={})
     assert again.recipe == extended.recipe and not any("left out" in line for line in again.warnings)
-
-
-def test_held_out_stands_beside_no_validation_data() -> None:
     with pytest.raises(RecipeError, match=r"command line: `data.held_out` takes validation records .* got 9 beside"):
         load_recipe("micro-world-lm", ["data.held_out=9"], environment={})
     with pytest.raises(RecipeError, match=r"data.held_out.*-1"):
@@ -97,19 +91,13 @@ def test_no_record_is_lost_and_none_is_in_both(texts: list[str], count: int) -> 
     assert train == [text for text in rest if text not in valid] and held_out({"text": texts}, count) == rows
 
 
-def test_pairs_stay_pairs_in_blocks_of_neighbours() -> None:
+def test_pairs_stay_in_blocks_of_neighbours_and_reading_says_how_many_are_held_out(tmp_path: Path) -> None:
     train, numbers = held_out({"source": [f"s{i}" for i in range(5000)], "target": [f"t{i}" for i in range(5000)]}, 200)
     assert len(numbers) == 200 and len(train) == 4800
     assert numbers == sorted(numbers) and all(sum(n // 25 == m // 25 for m in numbers) == 25 for n in numbers)
     assert min(numbers) < 1000 and max(numbers) > 4000
-
-
-def test_records_that_are_the_same_are_counted() -> None:
     with pytest.raises(DataError, match=r"nothing to hold out .* of 8 training records \(2 different\); give more"):
         held_out({"text": ["same"] * 8, "label": ["x", "y"] * 4}, 3, [["x"], ["y"]] * 4)
-
-
-def test_reading_says_how_many_are_held_out(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n".join([*(f"line {i}" for i in range(60)), *["same"] * 40]), encoding="utf-8")
     data = DataConfig(train=(SourceConfig(file="a.txt"),), held_out=500)
     said: list[str] = []
@@ -142,17 +130,14 @@ def test_every_held_out_label_has_a_training_record(pairs: list[tuple[int, str]]
         assert abs(sum(columns["label"][row] == label for row in rows) - len(rows) * number / len(pairs)) < 1
 
 
-def test_labels_of_a_sorted_file_keep_their_shares_and_several_labels_change_nothing() -> None:
+def test_labels_keep_their_shares_rare_ones_train_and_less_is_said(tmp_path: Path) -> None:
     """Blocks of neighbours alone held out 110 and 50 of two equal classes of long reviews."""
     rows = held_out_rows(1600, 160, [("neg",)] * 800 + [("pos",)] * 800)
     assert sum(row < 800 for row in rows) == 80 == sum(row >= 800 for row in rows)
     assert len({row // 25 for row in rows}) < 12  # blocks of neighbours
     mixed = held_out_rows(1600, 160, [("neg", "pos") if row % 2 else () for row in range(1600)])
     assert mixed == held_out_rows(1600, 160) == sorted({row for row in mixed for row in range(row // 25 * 25, row + 1)})
-
-
-def test_a_rare_label_trains_and_held_out_records_know_their_lines(tmp_path: Path) -> None:
-    """All three records of the label `rare` are neighbours, which are held out together where labels have no shares."""
+    # all three records of the label `rare` are neighbours, which are held out together where labels have no shares
     rows = [f"text {number}\t{'ab'[number % 2]}" for number in range(200)]
     recipe = "task: classification\ndata: {train: {file: a.tsv, text: 0, label: 1}, held_out: 20}\n"
     (tmp_path / "r.yaml").write_text(recipe, encoding="utf-8")
@@ -169,9 +154,6 @@ def test_a_rare_label_trains_and_held_out_records_know_their_lines(tmp_path: Pat
     assert data.train.where(data.train["label"].index("rare")) == f"a.tsv:{number + 1}"
     assert len(data.valid) == 20 == measured(loaded, tokens=False)[0]["held_out"]  # `data stats` says what a run does
     assert Split({"text": ["a"]}, "").where(0) == "record 1"
-
-
-def test_a_run_says_that_less_is_held_out_than_was_asked_for() -> None:
     assert list(held_out_lines(10, 100, "texts", 10, 0)) == ["10 of 100 training texts held out for validation"]
     first, second = held_out_lines(30, 300, "examples", 200, 1)
     assert first.endswith("held out for validation; 1 equal to one of them is not trained on")

@@ -8,6 +8,7 @@ import pytest
 
 from atento import evaluate, load, train
 from atento.base.errors import AtentoWarning, DataError
+from failing import fails
 
 SHORT = [("a b c", "c b a"), ("d e", "e d"), ("a c e g", "g e c a"), ("b", "b")]
 LONG = [(" ".join("abcdefgh" * 3), "a"), ("a", " ".join("hgfedcba" * 3))]  # 24 tokens: too long a source, a target
@@ -45,15 +46,11 @@ def test_pairs_beyond_the_positions_are_left_out_or_cut(
         assert run.test == pytest.approx(same.test)
 
 
-def test_all_beyond_the_positions_are_refused_and_none_without(tmp_path: Path, capsys: Any) -> None:
-    with pytest.raises(DataError, match=r"data\.valid: 2 of 2 pairs left out: .* 12 pos"):
-        run_of(tmp_path / "run", LONG)
+def test_all_beyond_the_positions_are_refused_and_evaluate_leaves_them_out_too(tmp_path: Path, capsys: Any) -> None:
+    fails(DataError, r"data\.valid: 2 of 2 pairs left out: .* 12 pos", run_of, tmp_path / "run", LONG)
     capsys.readouterr()
     run_of(tmp_path / "all", [SHORT[0], *LONG], positions="sinusoidal")
     assert "left out" not in capsys.readouterr().err
-
-
-def test_evaluate_leaves_them_out_too(tmp_path: Path) -> None:
     run_of(tmp_path / "run", SHORT)
     model = load(tmp_path / "run", device="cpu")
     with pytest.warns(AtentoWarning, match="2 of 6 pairs left out: longer than the 12 positions of the network"):

@@ -25,6 +25,7 @@ from atento.networks.build import ARCHITECTURES, build_network
 from atento.released import FAMILIES
 from atento.released.load_report import LoadReport
 from atento.released.read_layout import ReadKeys
+from failing import fails
 from tiny_families import OF_FAMILY, tiny_config, tiny_model
 
 HOSTILE = ("1000000000000", "-1", "0", "1e999", "true", "9" * 400, "[[3]]")
@@ -76,13 +77,7 @@ def peak() -> int:
 
 
 def refused_or_read(folder: Path, data: Any, places: list[tuple[Any, ...]], values: int) -> int:
-    """Write hostile values at each place and load the folder: it is read, or refused in one sentence, soon.
-
-    `values`: how many of them a place gets; fewer than all in turn, so that neighbours get different ones.
-
-    Returns:
-        How many were refused.
-    """
+    """How many of so many hostile values at each place, in turn, are refused: each is read, or refused in a line."""
     file, refused, before = folder / "config.json", 0, peak()
     for number, place in enumerate(places):
         for value in [HOSTILE[(number * values + at) % len(HOSTILE)] for at in range(values)]:
@@ -145,8 +140,7 @@ def test_s1_layers_are_counted_against_the_tensors_before_they_are_built(
     key = "n_layers" if layout == "atento" else "num_hidden_layers"
     (folder / "config.json").write_text(text.replace(f'"{key}": 2', f'"{key}": {layers}'), encoding="utf-8")
     monkeypatch.setattr("atento.models.load.build_network", lambda config: pytest.fail("the network was built"))
-    with pytest.raises(AtentoError, match=r"config\.json: .*(1,000 at most|a network of [\d,]+ layers)"):
-        atento.load(folder)
+    fails(AtentoError, r"config\.json: .*(1,000 at most|a network of [\d,]+ layers)", atento.load, folder)
 
 
 @pytest.mark.parametrize("key", ["vocab_size", "d_model", "d_ff", "max_len", "labels"])
@@ -200,5 +194,4 @@ def test_s1_a_configuration_of_another_family_ends_in_a_sentence(
     if said is None:  # as if it were not there
         atento.load(folder)
         return
-    with pytest.raises(ModelError, match=rf"config\.json: .*{said}"):
-        atento.load(folder)
+    fails(ModelError, rf"config\.json: .*{said}", atento.load, folder)

@@ -89,11 +89,8 @@ def house_of(file: Path) -> str:
 
 
 def parameters(node: Function) -> list[ast.arg]:
-    return [
-        one
-        for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-        if one.arg not in ("self", "cls")
-    ]
+    every = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+    return [one for one in every if one.arg not in ("self", "cls")]
 
 
 @cache
@@ -151,11 +148,9 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     x = torch.randn(1, 2, 3, 4)
     found["files of attention"], _ = entered(lambda: attend(x, x, x))
     arguments: Any = {"data": {"train": pairs, "valid": pairs[:2]}, "device": "cpu"}
-    update = "training/loop.py:take_update"
+    update, fit = "training/loop.py:take_update", "training/loop.py:fit"
     found["files of an update"], run = entered(lambda: atento.train(RECIPE, out=folder / "a", **arguments), update)
-    found["files of a training run"], _ = entered(
-        lambda: atento.train(RECIPE, out=folder / "b", **arguments), "training/loop.py:fit"
-    )
+    found["files of a training run"], _ = entered(lambda: atento.train(RECIPE, out=folder / "b", **arguments), fit)
     model = atento.load(run.folder)
     ids = torch.tensor([[5, 6, 7]])
     step = "decoding/beam/beam_search.py:extend"

@@ -29,20 +29,9 @@ FILES = sorted(file for house in HOUSES.values() for file in house.rglob("*.py")
 
 LOW = {"base", "config"}
 MODELS = LOW | {"attention", "networks"}
-SHOWN = MODELS | {
-    *("text", "metrics", "data", "inference", "decoding", "storage", "training", "inspection", "released")
-}
+SHOWN = MODELS | {"text", "metrics", "data", "inference", "decoding", "storage", "training", "inspection", "released"}
 USED = SHOWN | {"tasks", "models", "runs"}
-SHELL = (
-    "convert",
-    "corpus",
-    "demo",
-    "labels",
-    "plans",
-    "scale",
-    "search",
-    "suites",
-)  # of `atento_cli`
+SHELL = ("convert", "corpus", "demo", "labels", "plans", "scale", "search", "suites")  # of `atento_cli`
 # room -> what it may import besides itself; the rooms of docs/architecture.md, lowest first, then the other packages
 ROOMS: dict[str, set[str]] = {
     "base": set(),
@@ -203,24 +192,15 @@ def at(file: Path, line: int) -> str:
     return f"{name_of(file)}:{line}"
 
 
-def test_there_is_source_to_read() -> None:
+def test_rooms_are_known_import_only_those_below_them_and_stand_so_in_the_design_record() -> None:
     assert len(FILES) > 50 and len(all_imports()) > 200
-
-
-def test_every_room_is_known() -> None:
     assert {room_of(file) for file in FILES} <= ROOMS.keys()
-
-
-def test_the_table_of_rooms_has_no_circle() -> None:
-    """So imports that obey it run one way."""
+    # so imports that obey it run one way
     done: set[str] = set()
     while done != ROOMS.keys():
         ready = {name for name, may in ROOMS.items() if name not in done and may <= done}
         assert ready, f"in a circle: {sorted(ROOMS.keys() - done)}"
         done |= ready
-
-
-def test_the_design_record_has_the_same_rooms_lowest_first() -> None:
     page = ROOT.parents[1] / "docs" / "architecture.md"
     rows = re.findall(r"^\| `(\w+)(?:/|\.py)` \| .+ \| (.+) \|$", page.read_text(encoding="utf-8"), flags=re.M)
     built = {room_of(file) for file in FILES} | {"recipes"}
@@ -231,17 +211,9 @@ def test_the_design_record_has_the_same_rooms_lowest_first() -> None:
         assert may <= above, name
         assert said == "those above" or set(re.findall(r"`(\w+)`", said)) == may, name
         above.add(name)
-
-
-def test_rooms_import_only_rooms_below_them() -> None:
-    """None imports the root, which loads whatever a user asks for."""
-    wrong = [
-        f"{at(one.file, one.line)} imports {one.module}"
-        for one in all_imports()
-        if one.room not in ("", room_of(one.file), *ROOMS[room_of(one.file)])
-        and (name_of(one.file), one.module) not in LATE
-    ]
-    assert wrong == []
+    # none imports the root, which loads whatever a user asks for
+    wrong = [one for one in all_imports() if one.room not in ("", room_of(one.file), *ROOMS[room_of(one.file)])]
+    assert [one for one in wrong if (name_of(one.file), one.module) not in LATE] == []
 
 
 # Files that are read without the limits of `atento.base.limits`: each with its reason.
@@ -291,25 +263,16 @@ WRITTEN_IN_PLACE = {
 
 def test_files_that_a_user_named_are_written_whole() -> None:
     """A full disk leaves the old file."""
-    found = {
-        name_of(file)
-        for file, call in calls()
-        if isinstance(call.func, ast.Attribute) and call.func.attr in ("write_text", "write_bytes")
-    }
-    assert {
-        name for name in found if not name.startswith(("atento_lab/notes/checks/", "benchmarks/"))
-    } == WRITTEN_IN_PLACE.keys()
+    writes = [file for file, call in calls() if getattr(call.func, "attr", "") in ("write_text", "write_bytes")]
+    ours = {name for name in map(name_of, writes) if not name.startswith(("atento_lab/notes/checks/", "benchmarks/"))}
+    assert ours == WRITTEN_IN_PLACE.keys()
 
 
 # calls that one module makes for all, why, and the files that may make them too
 ONE_PLACE = {
     ("print", "typer.echo", "typer.secho", "click.echo", "sys.stdout.write", "sys.stderr.write"): (
         "`terminal` keeps control characters of texts from a terminal",
-        {
-            "atento_serve/engine/outbox.py",
-            "atento_serve/api/text_process.py",
-            "benchmarks/family_side.py",
-        },  # lines of our code; numbers
+        {*("atento_serve/engine/outbox.py", "atento_serve/api/text_process.py"), "benchmarks/family_side.py"},
     ),
     ("unicodedata.normalize",): (
         "`nfc` takes no quadratic time for long runs of marks",
@@ -325,11 +288,8 @@ def test_what_one_module_does_for_all_is_done_there(names: tuple[str, ...]) -> N
 
 
 def test_nobody_imports_the_command_line() -> None:
-    assert [
-        at(one.file, one.line)
-        for one in all_imports()
-        if one.room == "atento_cli" and room_of(one.file) not in ("atento_cli", "__main__")
-    ] == []
+    who = [one for one in all_imports() if one.room == "atento_cli"]
+    assert [one for one in who if room_of(one.file) not in ("atento_cli", "__main__")] == []
 
 
 def module(file: Path) -> str:
@@ -381,10 +341,8 @@ def test_modules_do_not_import_one_another_in_a_circle() -> None:
         ("atento.attention.multihead", 13),  # with the random numbers of `splitmix.py` and the strips of `blocked.py`
         ("atento.networks.layers", 22),
         ("atento.decoding.beam.beam_search", 11),
-        (
-            "atento.training.step",
-            50,  # how threads wait; losses of vectors, rankings, teachers; the sum over processes, options
-        ),
+        # how threads wait; losses of vectors, rankings, teachers; the sum over processes, options
+        ("atento.training.step", 50),
     ],
 )
 def test_what_must_be_read_to_know_a_file_stays_small(name: str, most: int) -> None:
@@ -446,12 +404,7 @@ OTHER_MEANINGS = {
                 "config/tables/task_spec.py",
                 "atento_cli/convert/onnx_graphs.py",
             ),
-            *(
-                "config/sections/network_parts.py",
-                "models/card.py",
-                "models/model_folder.py",
-                "models/write.py",
-            ),
+            *("config/sections/network_parts.py", "models/card.py", "models/model_folder.py", "models/write.py"),
             *("models/migration.py", "models/load.py", "networks/describe.py", "networks/layers.py"),
             *("networks/recurrent/cells.py", "released/elmo_hdf5.py", "runs/teachers.py"),
             *("atento_lab/notes/checks/diagrams.py", "atento_lab/notes/checks/pretraining_drawn.py"),
@@ -486,9 +439,7 @@ def test_a_tasks_name_stands_in_the_table_of_tasks_alone() -> None:
 
 
 def test_each_task_has_one_spec_one_row_and_one_command() -> None:
-    """The verb of each: a method of `Model`, a command of the same name, shown by `atento train` and the model card; a
-    row in `VERBS` where it is scored.
-    """
+    """The verb of each is a method, a command, shown by `train` and the model card, and a row where it is scored."""
     from atento.config.tables.verbs import VERBS as SHOWN_VERBS
     from atento_cli.main import application
 
@@ -499,14 +450,13 @@ def test_each_task_has_one_spec_one_row_and_one_command() -> None:
         assert spec.verb in VERBS or spec.outputs is None, name
         assert spec.verb in SHOWN_VERBS, name
         assert spec.objective in config_objective.OBJECTIVES, name
-        assert all(
-            METRICS[metric].scores(spec.outputs) for metric in (*spec.metrics, *spec.evaluated, *spec.scored_metrics)
-        ), name
+        metrics = (*spec.metrics, *spec.evaluated, *spec.scored_metrics)
+        assert all(METRICS[metric].scores(spec.outputs) for metric in metrics), name
         assert set(spec.columns) <= set(COLUMNS), name
     assert VERBS.keys() == {TASKS[name].verb for name in scored()}
 
 
-def test_each_command_is_registered_by_the_module_that_the_table_names() -> None:
+def test_each_command_and_each_objective_has_its_row_its_module_and_its_loss() -> None:
     """And loading the module of one command alone registers that command."""
     from atento_cli.main import COMMANDS, application
 
@@ -514,15 +464,9 @@ def test_each_command_is_registered_by_the_module_that_the_table_names() -> None
         registered = [command.name for command in app.registered_commands]
         registered += [group.name for group in app.registered_groups]
         assert set(commands) <= set(registered) <= COMMANDS.keys()
-
-
-def test_each_objective_has_one_row_of_configuration_and_one_of_code() -> None:
     assert list(config_objective.OBJECTIVES) == list(objectives.OBJECTIVES)
     for name, spec in config_objective.OBJECTIVES.items():
         assert any(set(fields) <= set(task.columns) for fields in spec.fields for task in TASKS.values()), name
-
-
-def test_each_head_that_an_objective_is_learned_by_has_a_loss() -> None:
     kinds = {HEAD_KINDS[head] for spec in config_objective.OBJECTIVES.values() for head in spec.heads}
     kinds |= {HEAD_KINDS[head] for spec in TASKS.values() for head in spec.heads}
     assert kinds <= LOSSES.keys()
@@ -539,12 +483,8 @@ def test_late_imports_of_our_own_stand_only_where_allowed() -> None:
 @pytest.mark.parametrize("name", [*TORCH_FREE, "atento_cli"])
 def test_rooms_without_torch_do_not_name_it(name: str) -> None:
     """A command imports it in its first lines, when it runs."""
-    named = [
-        one
-        for one in all_imports()
-        if one.module.split(".")[0] == "torch" and room_of(one.file) == name and not one.typing
-        if name_of(one.file) not in WITH_TORCH
-    ]
+    named = [one for one in all_imports() if one.module.split(".")[0] == "torch" and room_of(one.file) == name]
+    named = [one for one in named if not one.typing and name_of(one.file) not in WITH_TORCH]
     assert [at(one.file, one.line) for one in named if not (name == "atento_cli" and one.late)] == []
 
 
@@ -554,13 +494,7 @@ def python(program: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_importing_the_light_rooms_loads_no_torch_and_reads_no_file_of_ours() -> None:
-    """Every module of them, in a fresh process that watches what is opened."""
-    modules = []
-    for file in FILES:
-        if room_of(file) in (*TORCH_FREE, "__init__", "atento_cli") and name_of(file) not in WITH_TORCH:
-            modules.append(module(file))
-    program = """
+WATCHED = """
 import sys
 from importlib import import_module
 root, modules, opened = sys.argv[1], sys.argv[2:], []
@@ -569,24 +503,24 @@ def watch(event, arguments):
         if not arguments[0].endswith((".py", ".pyc")) and ".pyc." not in arguments[0]:
             opened.append(arguments[0])
 sys.addaudithook(watch)
+"""  # what is opened is noted
+
+
+def test_importing_the_light_rooms_loads_no_torch_and_reads_no_file_of_ours() -> None:
+    """Every module of them, in a fresh process."""
+    light = (*TORCH_FREE, "__init__", "atento_cli")
+    modules = [module(file) for file in FILES if room_of(file) in light and name_of(file) not in WITH_TORCH]
+    program = """
 for module in modules:
     import_module(module)
     assert "torch" not in sys.modules, module
 assert not opened, opened
 """
-    python(program, str(ROOT.parent), *modules)
+    python(WATCHED + program, str(ROOT.parent), *modules)
 
 
 def test_importing_everything_reads_no_file_of_ours_and_touches_no_device() -> None:
     program = """
-import sys
-from importlib import import_module
-root, modules, opened = sys.argv[1], sys.argv[2:], []
-def watch(event, arguments):
-    if event == "open" and isinstance(arguments[0], str) and arguments[0].startswith(root):
-        if not arguments[0].endswith((".py", ".pyc")) and ".pyc." not in arguments[0]:
-            opened.append(arguments[0])
-sys.addaudithook(watch)
 import torch
 before = torch.get_num_threads(), torch.get_default_dtype(), torch.initial_seed()
 for module in modules:
@@ -595,13 +529,9 @@ assert not opened, opened
 assert not torch.cuda.is_initialized()
 assert before == (torch.get_num_threads(), torch.get_default_dtype(), torch.initial_seed())
 """
-    modules = [
-        module(file)
-        for file in FILES
-        if room_of(file) not in ("benchmarks", "atento_serve")
-        and file.name != "__main__.py"  # which need more packages
-    ]
-    python(program, str(ROOT.parent), *modules)
+    rooms = ROOMS.keys() - {"benchmarks", "atento_serve"}  # which need more packages
+    modules = [module(file) for file in FILES if room_of(file) in rooms and file.name != "__main__.py"]
+    python(WATCHED + program, str(ROOT.parent), *modules)
 
 
 # Others: `test_torch_is_loaded_only_to_run_a_network` in test_cli_commands.py.
@@ -620,18 +550,8 @@ assert "torch" not in sys.modules
     assert python(program, *command.split())
 
 
-FORBIDDEN_MODULES = {
-    "pickle",
-    "cPickle",
-    "_pickle",
-    "cloudpickle",
-    "dill",
-    "joblib",
-    "marshal",
-    "shelve",
-    "tarfile",
-    "zipfile",
-}
+FORBIDDEN_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+FORBIDDEN_MODULES |= {"tarfile", "zipfile"}
 # Word documents are archives: their parts are read in memory, after `refuse_swelling`, and none is written by its name
 ARCHIVES = {("zipfile", "text/documents/word_files.py"), ("zipfile", "atento_serve/api/text_work.py")}
 FORBIDDEN_CALLS = {"torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "os.system", "os.popen"}
@@ -680,13 +600,10 @@ def reads_by_locale(call: ast.Call) -> bool:
     return text and not any(keyword.arg == "encoding" for keyword in call.keywords)
 
 
-def test_text_files_are_opened_with_an_encoding() -> None:
+def test_text_files_are_opened_with_an_encoding_and_each_file_says_its_charge_first() -> None:
     """What a machine's locale would have decided is said in the code."""
     wrong = [f"{at(file, call.lineno)} {ast.unparse(call)[:60]}" for file, call in calls() if reads_by_locale(call)]
     assert wrong == []
-
-
-def test_every_file_opens_with_one_line_that_says_its_charge() -> None:
     wrong = []
     for file, tree in trees().items():
         text = ast.get_docstring(tree, clean=False) or ""
@@ -728,13 +645,9 @@ def test_what_the_rules_look_for_would_be_found() -> None:
         "import torch\nif TYPE_CHECKING:\n    import json\n"
         "def f():\n    from atento.base import errors\n    class A:\n        import pickle\n"
     )
-    seen = {(one.module, one.late, one.typing) for one in imports(ROOT / "x.py", tree)}
-    assert seen == {
-        ("torch", False, False),
-        ("json", False, True),
-        ("atento.base.errors", True, False),
-        ("pickle", True, False),
-    }
+    seen = [(one.module, one.late, one.typing) for one in imports(ROOT / "x.py", tree)]
+    assert seen[:2] == [("torch", False, False), ("json", False, True)]
+    assert seen[2:] == [("atento.base.errors", True, False), ("pickle", True, False)]
     planted_calls = {
         "open('table')": True,
         "open('table', 'rb')": False,
@@ -749,5 +662,4 @@ def test_what_the_rules_look_for_would_be_found() -> None:
     read = {text: reads_by_locale(ast.parse(text, mode="eval").body) for text in planted_calls}  # type: ignore[arg-type]
     assert read == planted_calls
     planted = {"a": frozenset({"b", "c"}), "b": frozenset({"a"}), "c": frozenset[str]()}
-    assert in_circles(planted) == {"a", "b"}
-    assert in_circles(planted | {"b": frozenset({"c"})}) == set()
+    assert in_circles(planted) == {"a", "b"} and in_circles(planted | {"b": frozenset({"c"})}) == set()

@@ -11,6 +11,7 @@ from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
 from atento.data.records.reader import Records, read_records, records_in_memory
 from atento.data.records.values import Span
+from failing import fails
 
 CLASSES = (Field("text"), Field("pair", optional=True), Field("label", "class"))
 TAGGING = (Field("tokens", "words"), Field("tags", "tags"))
@@ -35,7 +36,7 @@ def read(folder: Path, fields: Any, *, skip_bad: bool = False, **keys: Any) -> R
     return read_records(SourceConfig(dataset="set", **keys), fields, folder, skip_bad=skip_bad)
 
 
-def test_a_data_set_in_memory_has_the_names_of_its_classes_too(datasets: Any) -> None:
+def test_a_data_set_has_the_names_of_its_classes_in_memory_too(datasets: Any, tmp_path: Path) -> None:
     """Numbers would be labels 0 and 1 of a classifier, and plain tags instead of entities."""
     classes = datasets.ClassLabel(names=["bad", "good"])
     columns = {"text": ["a", "b", "c"], "label": [1, 0, -1], "id": [7, 8, 9]}
@@ -43,20 +44,13 @@ def test_a_data_set_in_memory_has_the_names_of_its_classes_too(datasets: Any) ->
     data = datasets.Dataset.from_dict(columns, features=features)
     for given in (data, data.to_iterable_dataset(), data.with_format("numpy")):
         assert list(records_in_memory(given, CLASSES, "data", skip_bad=True)) == [("a", "good"), ("b", "bad")]
-    with pytest.raises(DataError, match=r"^data\[2\]: -1 is not the number of a class: there are 2, bad, good"):
-        records_in_memory(data, CLASSES, "data")
-    with pytest.raises(DataError, match=r"^data\[0\]: .*'label'"):
-        records_in_memory(data.remove_columns("label"), CLASSES, "data")
+    fails(DataError, r"^data\[2\]: -1 is not .* there are 2, bad, good", records_in_memory, data, CLASSES, "data")
+    fails(DataError, r"^data\[0\]: .*'label'", records_in_memory, data.remove_columns("label"), CLASSES, "data")
     tags = datasets.Sequence(datasets.ClassLabel(names=["O", "B-PER"]))
-    features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "tags": tags})
-    named = datasets.Dataset.from_dict({"tokens": [["Ana", "runs"]], "tags": [[1, 0]]}, features=features)
+    tagged = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "tags": tags})
+    named = datasets.Dataset.from_dict({"tokens": [["Ana", "runs"]], "tags": [[1, 0]]}, features=tagged)
     assert list(records_in_memory(named, TAGGING, "data")) == [(("Ana", "runs"), ("B-PER", "O"))]
-
-
-def test_classes_are_names_and_columns_have_the_names_of_fields(datasets: Any, tmp_path: Path) -> None:
-    classes = datasets.ClassLabel(names=["bad", "good"])
-    features = datasets.Features({"text": datasets.Value("string"), "label": classes, "id": datasets.Value("int64")})
-    columns = {"text": ["a", "b", "c"], "label": [1, 0, 1], "id": [7, 8, 9]}
+    columns["label"] = [1, 0, 1]
     datasets.Dataset.from_dict(columns, features=features).save_to_disk(str(tmp_path / "set"))
     records = read(tmp_path, CLASSES)
     assert list(records) == [("a", "good"), ("b", "bad"), ("c", "good")]
@@ -69,9 +63,8 @@ def test_classes_are_names_and_columns_have_the_names_of_fields(datasets: Any, t
         read_records(SourceConfig(dataset="hidden"), CLASSES, tmp_path)
     with pytest.raises(DataError) as error:
         read(tmp_path, CLASSES, text="sentence")
-    assert str(error.value) == ("set: has no column 'sentence' for `text`; its columns are 'text', 'label', 'id'")
-    with pytest.raises(DataError, match=r"set: is one split, None, and `split` is 'train'"):
-        read(tmp_path, CLASSES, split="train")
+    assert str(error.value) == "set: has no column 'sentence' for `text`; its columns are 'text', 'label', 'id'"
+    fails(DataError, r"set: is one split, None, and `split` is 'train'", read, tmp_path, CLASSES, split="train")
 
 
 def test_tags_of_class_labels_and_answers_of_two_lists(datasets: Any, tmp_path: Path) -> None:
@@ -88,58 +81,45 @@ def test_tags_of_class_labels_and_answers_of_two_lists(datasets: Any, tmp_path: 
         read(tmp_path, TAGGING, tags="ner_tags", split="test")
     assert str(error.value) == "set[test]:0: 2 words and 1 tag; each word needs one tag"
     assert len(read(tmp_path, TAGGING, tags="ner_tags", split="test", skip_bad=True)) == 1
-    with pytest.raises(DataError, match=r"has several splits: name one as `split`; its splits are 'train', 'test'"):
-        read(tmp_path, TAGGING, tags="ner_tags")
-    with pytest.raises(DataError, match=r"has no split 'tset'; did you mean 'test'\?; its splits are 'train', 'test'"):
-        read(tmp_path, TAGGING, tags="ner_tags", split="tset")
-    with pytest.raises(DataError, match=r"set: has no split 'other'; its splits are"):
-        read(tmp_path, TAGGING, tags="ner_tags", split="other")
+    for name, said in {
+        None: "has several splits: name one as `split`",
+        "tset": r"has no split 'tset'; did you mean 'test'\?",
+        "other": "set: has no split 'other'",
+    }.items():
+        said += "; its splits are 'train', 'test'"
+        fails(DataError, said, read, tmp_path, TAGGING, tags="ner_tags", **({"split": name} if name else {}))
 
 
-def test_parquet_files_in_a_folder(datasets: Any, tmp_path: Path) -> None:
+def test_parquet_files_sequences_of_objects_and_translations(datasets: Any, tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
-    answers = {"text": ["Ana"], "answer_start": [0]}
-    rows = {
-        "question": ["Quem?", "?"],
-        "context": ["Ana mora aqui", "b"],
-        "answers": [answers, {"text": [], "answer_start": []}],
-    }
+    answers = [{"text": ["Ana"], "answer_start": [0]}, {"text": [], "answer_start": []}]
+    rows = {"question": ["Quem?", "?"], "context": ["Ana mora aqui", "b"], "answers": answers}
     datasets.Dataset.from_dict(rows).to_parquet(str(tmp_path / "set" / "train-00000.parquet"))
     records = read(tmp_path, ANSWERING, split="train")
     assert list(records) == [("Quem?", "Ana mora aqui", (Span("Ana", 0),)), ("?", "b", ())]
     assert read(tmp_path, ANSWERING).fingerprint == records.fingerprint  # of the only split
     file = SourceConfig(dataset="set/train-00000.parquet")
     assert read_records(file, ANSWERING, tmp_path).fingerprint == records.fingerprint
-
-
-def test_sequences_of_objects_and_translations(datasets: Any, tmp_path: Path) -> None:
-    features = datasets.Features(
-        {
-            "question": datasets.Value("string"),
-            "context": datasets.Value("string"),
-            "answers": datasets.Sequence({"text": datasets.Value("string"), "answer_start": datasets.Value("int32")}),
-        }
-    )
+    word = datasets.Value("string")
+    answers = datasets.Sequence({"text": word, "answer_start": datasets.Value("int32")})
+    features = datasets.Features({"question": word, "context": word, "answers": answers})
     rows = {"question": ["Quem?"], "context": ["Ana"], "answers": [{"text": ["Ana"], "answer_start": [0]}]}
     datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(tmp_path / "set"))
     assert read(tmp_path, ANSWERING)["answers"] == [(Span("Ana", 0),)]
     both = {"translation": [{"en": "cat", "pt": "gato"}, {"en": "dog", "pt": None}]}
     datasets.Dataset.from_dict(both).save_to_disk(str(tmp_path / "pairs"))
     source = SourceConfig(dataset="pairs", source="translation.en", target="translation.pt")
-    with pytest.raises(DataError, match=r"pairs:1: key 'translation.pt' must hold a string, not null"):
-        read_records(source, PAIRS, tmp_path)
+    fails(DataError, r"pairs:1: key 'translation.pt' must hold a string", read_records, source, PAIRS, tmp_path)
     assert list(read_records(source, PAIRS, tmp_path, skip_bad=True)) == [("cat", "gato")]
 
 
 def test_what_is_no_data_set_is_one_sentence(datasets: Any, tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
-    with pytest.raises(DataError, match=r"^set: the data set cannot be read: [^\n]+$"):
-        read(tmp_path, CLASSES)
+    fails(DataError, r"^set: the data set cannot be read: [^\n]+$", read, tmp_path, CLASSES)
     with pytest.raises(DataError, match=r"^\./none: no such folder \(looked for [^\n]+\)$"):
         read_records(SourceConfig(dataset="./none"), CLASSES, tmp_path)
     (tmp_path / "a.tsv").write_text("a\tb\n")
     with pytest.raises(DataError, match=r"^a\.tsv: is a file, and `dataset` is a folder, .*; give it as `file`$"):
         read_records(SourceConfig(dataset="a.tsv"), CLASSES, tmp_path)
     (tmp_path / "set" / "dataset_info.json").write_text("{")
-    with pytest.raises(DataError, match=r"^set: the data set cannot be read: [^\n]+$"):
-        read(tmp_path, CLASSES)
+    fails(DataError, r"^set: the data set cannot be read: [^\n]+$", read, tmp_path, CLASSES)

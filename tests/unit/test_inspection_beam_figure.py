@@ -16,6 +16,7 @@ from atento.inspection import decoding_page as page
 from atento.inspection.figures.search_tree import beam_svg, outputs_svg
 from atento.inspection.token_display import visible
 from atento_lab.notes.checks.toys import Chain, table_chain
+from failing import fails
 from test_inspection_drawing import SVG, Page, hash_of
 
 # greedy takes "o" (.6) and ends at .6·.4 = .24; "um" (.4) leads to .4·.9 = .36
@@ -44,8 +45,7 @@ def boxes(svg: str) -> list[ElementTree.Element]:
 def test_j7_a_beam_of_two_as_a_tree_with_its_scores() -> None:
     """Each box a token and the sum so far; edges bear log p; what was dropped says why; the best way is bold."""
     chain = table_chain(GREEDY_MISSES)
-    trace = traced(chain, Beam(2, 0.0))
-    svg = beam_svg(trace.runs[0], name=lambda token: chain.names[token])
+    svg = beam_svg(traced(chain, Beam(2, 0.0)).runs[0], name=lambda token: chain.names[token])
     said = texts(svg)
     for word in ("o", "um", "gato", "</s>", "outside the best k"):
         assert word in said
@@ -57,7 +57,7 @@ def test_j7_a_beam_of_two_as_a_tree_with_its_scores() -> None:
     assert len(boxes(svg)) == len(ways) + 1  # a tree
 
 
-def test_what_stands_beside_the_last_boxes_is_inside_the_drawing() -> None:
+def test_j7_greedy_misses_the_best_path_and_all_is_inside_the_drawing() -> None:
     """Of a search that the limit ends, too."""
     trace = Trace(top=3)
     generate(table_chain(GREEDY_MISSES), torch.tensor([[0]]), Beam(2, 0.0), max_new_tokens=2, trace=trace)
@@ -65,10 +65,7 @@ def test_what_stands_beside_the_last_boxes_is_inside_the_drawing() -> None:
     cut = [text for text in drawing.iter(f"{SVG}text") if text.text == CUT]
     assert len(cut) == 2
     assert all(float(text.get("x", 0)) + 5 * len(CUT) <= float(drawing.get("width", 0)) for text in cut)
-
-
-def test_j7_greedy_misses_the_best_path() -> None:
-    """Both outputs in one tree, a colour each, with their log-probabilities; sampling's outputs beside them."""
+    # both outputs in one tree, a colour each, with their log-probabilities; sampling's outputs beside them
     chain = table_chain(GREEDY_MISSES)
     trace = traced(chain, Greedy(), Beam(2, 0.0), Sample(n=3))
     svg = outputs_svg(trace.runs, name=lambda token: chain.names[token])
@@ -99,18 +96,15 @@ def test_m7_every_search_is_drawn_inside_its_picture(strategy: Any) -> None:
 
 def test_m7_sentences_and_traces_that_are_not_there_are_refused() -> None:
     trace = traced(table_chain(GREEDY_MISSES), Greedy())
-    with pytest.raises(UsageError, match="the run has sentences 0 to 0: got 1"):
-        beam_svg(trace.runs[0], 1)
-    with pytest.raises(UsageError, match="the run has sentences 0 to 0: got -1"):
-        outputs_svg(trace.runs, -1)
-    with pytest.raises(UsageError, match="the trace is empty"):
-        page.decoding_page(Trace())
+    fails(UsageError, "the run has sentences 0 to 0: got 1", beam_svg, trace.runs[0], 1)
+    fails(UsageError, "the run has sentences 0 to 0: got -1", outputs_svg, trace.runs, -1)
+    fails(UsageError, "the trace is empty", page.decoding_page, Trace())
 
 
 HOSTILE = ["</s>", "<script>alert(1)</script>", "</script>", "{0}{title}", "\x1b[0m", "\u2028", "]]>", "\"'"]
 
 
-def test_m7_the_page_stands_alone_and_nothing_in_it_may_act() -> None:
+def test_m7_the_page_stands_alone_and_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = table_chain({(): dict.fromkeys(HOSTILE[1:], 1 / 7)})
     trace = traced(chain, Greedy(), Beam(3), Sample(n=2, top_k=5), top=10)
     made = Page(page.decoding_page(trace, title=HOSTILE[1]))
@@ -127,9 +121,6 @@ def test_m7_the_page_stands_alone_and_nothing_in_it_may_act() -> None:
     assert data["runs"][1]["steps"][0]["candidates"][0]["token"] in [visible(word) for word in HOSTILE]
     filters = [one["filter"] for one in data["runs"][2]["steps"][0]["distributions"] if one["parent"] == 0]
     assert filters[0] == "model" and len(filters) > 1
-
-
-def test_m7_a_page_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "LIMIT", 2)
     with pytest.raises(UsageError, match="a page holds at most 2 steps: got 6"):
         page.decoding_page(traced(table_chain(GREEDY_MISSES), Beam(2, 0.0), Beam(2, 0.0)))

@@ -19,6 +19,7 @@ from atento.inspection import AttentionRecord, attention_page, attention_png, at
 from atento.inspection.figures.svg import ramp_colour
 from atento.inspection.page import EXACT_LIMIT, LIMIT
 from atento.inspection.palette import DARK_RAMP, LIGHT_RAMP
+from failing import fails
 
 HOSTILE = ["<script>alert(1)</script>", "</title>", "&lt;", "\"'", "<!--", "]]>", "\u2028", "{0}{title}", "$x^2$"]
 HOSTILE += ["\x1b[0m"]
@@ -78,8 +79,7 @@ def test_the_policy_allows_this_script_and_style_and_nothing_else() -> None:
     metas = [attributes for name, attributes in page.tags if name == "meta"]
     (policy,) = [one["content"] for one in metas if one.get("http-equiv") == "Content-Security-Policy"]
     rules = dict(rule.split(" ", 1) for rule in str(policy).split("; "))
-    assert rules["default-src"] == "'none'"
-    assert rules["script-src"] == hash_of(page.texts["script"][1])
+    assert rules["default-src"] == "'none'" and rules["script-src"] == hash_of(page.texts["script"][1])
     assert rules["style-src"] == hash_of(page.texts["style"][0])
     others = {"base-uri", "form-action", "require-trusted-types-for", "trusted-types"}
     assert set(rules) == {"default-src", "script-src", "style-src"} | others
@@ -93,13 +93,17 @@ def test_nothing_in_the_page_acts_outside_its_script_or_names_an_address() -> No
         assert forbidden not in text
 
 
-def test_weights_stand_in_the_page_to_the_last_bit() -> None:
+def test_weights_stand_in_the_page_to_the_last_bit_and_it_opens_on_the_map_asked_for() -> None:
     record = hostile()
     data = json.loads(Page(attention_page(record)).texts["script"][0])["sentences"][0]
     for head, text in enumerate(data["kinds"]["decoder"]["layers"][0]):
         values = np.frombuffer(base64.b64decode(text), dtype="<f4").reshape(len(HOSTILE), -1)
         np.testing.assert_array_equal(values, record.weights(0, head))
     assert data["exact"] is True and data["kinds"]["decoder"]["name"] == "decoder masked self-attention"
+    page = Page(attention_page(hostile(), layer=-1, head=-1, words=True))
+    start = json.loads(page.texts["script"][0])["sentences"][0]["start"]
+    assert start == {"kind": "decoder", "layer": 0, "head": 1, "merge": True}
+    fails(UsageError, "`head` must be from 0 to 1", attention_page, hostile(), head=5)
 
 
 def uniform(heads: int, length: int, **more: Any) -> AttentionRecord:
@@ -115,19 +119,10 @@ def test_large_pages_round_and_huge_ones_are_refused() -> None:
     data = json.loads(Page(text).texts["script"][0])["sentences"][0]
     values = np.frombuffer(base64.b64decode(data["kinds"]["encoder"]["layers"][0][0]), dtype="<u2") / 65535
     assert data["exact"] is False and np.abs(values - 0.001).max() < 1e-5
-    with pytest.raises(UsageError, match=f"at most {LIMIT:,} weights: got 49,000,000; .* shorter text"):
-        attention_page(uniform(49, 1000))
+    fails(UsageError, f"at most {LIMIT:,} weights: got 49,000,000; .* shorter text", attention_page, uniform(49, 1000))
 
 
-def test_the_page_opens_on_the_map_that_was_asked_for() -> None:
-    page = Page(attention_page(hostile(), layer=-1, head=-1, words=True))
-    start = json.loads(page.texts["script"][0])["sentences"][0]["start"]
-    assert start == {"kind": "decoder", "layer": 0, "head": 1, "merge": True}
-    with pytest.raises(UsageError, match="`head` must be from 0 to 1"):
-        attention_page(hostile(), head=5)
-
-
-def test_svg_is_well_formed_and_shows_each_token_as_text() -> None:
+def test_svg_shows_tokens_words_and_weights() -> None:
     root = ET.fromstring(attention_svg(hostile(), head=0))
     texts = [element.text for element in root.iter(f"{SVG}text")]
     for token in HOSTILE[1:6]:
@@ -135,9 +130,6 @@ def test_svg_is_well_formed_and_shows_each_token_as_text() -> None:
     allowed = {f"{SVG}{name}" for name in ("svg", "title", "rect", "text", "g", "circle")}
     assert {element.tag for element in root.iter()} <= allowed
     assert not any("href" in name or name.startswith("on") for element in root.iter() for name in element.attrib)
-
-
-def test_svg_cells_tell_their_weight_and_darken_with_it() -> None:
     weights = np.array([[[1.0, 0.0], [0.25, 0.75]]], dtype=np.float32)
     record = AttentionRecord(tokens=["o", "gato"], kinds={"encoder": [weights]}, masks={"encoder": "bidirectional"})
     root = ET.fromstring(attention_svg(record))
@@ -148,9 +140,6 @@ def test_svg_cells_tell_their_weight_and_darken_with_it() -> None:
     assert cells["o reads o: 1.0000"] == LIGHT_RAMP[-1] and cells["gato reads o: 0.2500"] == LIGHT_RAMP[2]
     texts = [text.text for text in root.iter(f"{SVG}text")]
     assert "self-attention, layer 0, mean of 1 head: rows read columns" in texts
-
-
-def test_svg_of_words_has_a_row_a_word() -> None:
     weights = np.full((1, 3, 3), 1 / 3, dtype=np.float32)
     record = AttentionRecord(tokens=["▁pul", "ou", "▁alto"], words=[0, 0, 1], kinds={"decoder": [weights]})
     texts = [text.text for text in ET.fromstring(attention_svg(record, words=True)).iter(f"{SVG}text")]
@@ -163,14 +152,10 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_more_weight_is_always_darker_or_in_the_dark_lighter() -> None:
+def test_colours_stand_in_the_palette_alone_and_darken_with_readable_text() -> None:
     light = [luminance(ramp_colour(share / 100)) for share in range(101)]
     assert all(before > after for before, after in pairwise(light))
-    dark = [luminance(colour) for colour in DARK_RAMP]
-    assert all(before < after for before, after in pairwise(dark))
-
-
-def test_text_contrast_is_at_least_wcag_aa_in_both_themes() -> None:
+    assert all(before < after for before, after in pairwise([luminance(colour) for colour in DARK_RAMP]))
     style = Page(attention_page(hostile())).texts["style"][0]
     found = re.findall(r"--([a-z-]+): light-dark\((.+?), (.+?)\)", style)
     assert len(found) > 15
@@ -180,10 +165,7 @@ def test_text_contrast_is_at_least_wcag_aa_in_both_themes() -> None:
         for ink, paper in [*pairs, ("ink", "tint"), ("ink", "field"), ("on-accent", "accent"), ("surface", "ink")]:
             high, low = sorted((luminance(colour[ink]), luminance(colour[paper])), reverse=True)
             assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, paper)
-
-
-def test_colours_and_sizes_of_type_stand_in_the_palette_alone() -> None:
-    """In no script, sheet or figure of a page; but for white paper, and the letters on a cell of a map."""
+    # in no script, sheet or figure of a page; but for white paper, and the letters on a cell of a map
     root = Path(__file__).parents[2]
     folders = ("src/atento/inspection", "src/atento_serve", "src/atento_lab", "docs/assets", "tools")
     sources = [file for folder in folders for file in (root / folder).rglob("*") if file.name != "palette.py"]
@@ -205,7 +187,7 @@ def test_png_is_a_picture_even_of_tokens_that_look_like_formulas(tmp_path: Any) 
     assert content.startswith(b"\x89PNG\r\n\x1a\n") and content == attention_png(record, 0, 0)
 
 
-def test_a7_l2_what_pulou_sees_causally_and_both_ways() -> None:
+def test_a7_l2_masks_as_text_keep_their_columns() -> None:
     assert mask_text(np.tril(np.ones((4, 4), dtype=bool))) == "1 0 0 0\n1 1 0 0\n1 1 1 0\n1 1 1 1"
     tokens = ["o", "gato", "pulou", "alto"]
     causal = np.tril(np.ones((1, 1, 4, 4), dtype=bool))
@@ -214,26 +196,20 @@ def test_a7_l2_what_pulou_sees_causally_and_both_ways() -> None:
     head, *rows = mask_text(causal, tokens, tokens).splitlines()
     assert head == "       o gato pulou alto"
     assert rows == ["o      1 0    0     0", "gato   1 1    0     0", "pulou  1 1    1     0", "alto   1 1    1     1"]
-
-
-def test_mask_labels_keep_their_columns_with_wide_characters_and_may_stand_on_one_side() -> None:
     assert mask_text(np.array([[True, False]]), columns=["日本", "é"]) == "日本 é\n1    0"
     assert mask_text(np.array([[True], [False]]), rows=["日", "\x1b[2J"]) == "日    1\n\ufffd[2J  0"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_is_no_mask_is_refused() -> None:
+    for arguments, message in (
         ((np.ones((2, 2)),), r"a mask must be boolean of shape \(T, S\): got float64 of shape \(2, 2\)"),
         ((np.ones(3, dtype=bool),), r"got bool of shape \(3,\)"),
         ((np.ones((2, 1, 2, 2), dtype=bool),), r"got bool of shape \(2, 1, 2, 2\)"),
+        ((np.ones((2, 2, 2), dtype=bool),), r"got bool of shape \(2, 2, 2\)"),
         ((np.ones((2, 3), dtype=bool), ["a"]), "`rows` must be as many labels as the mask has rows, 2: got 1"),
         ((np.ones((2, 3), dtype=bool), (), ["a"]), "`columns` must be as many .* the mask has columns, 3: got 1"),
-    ],
-)
-def test_what_is_no_mask_is_refused(arguments: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        mask_text(*arguments)
+    ):
+        fails(UsageError, message, mask_text, *arguments)
 
 
 def test_a_long_title_is_wrapped_in_a_png_and_none_of_it_clipped() -> None:

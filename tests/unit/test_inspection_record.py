@@ -14,6 +14,7 @@ from atento.base.errors import AtentoError, MissingPartError, UsageError
 from atento.inspection import AttentionRecord, alignment_error_rate
 from atento.inspection.token_display import display_width, shorten, visible, word_label
 from atento.inspection.word_groups import merge_words, word_groups
+from failing import fails
 
 
 def rows_of_one(heads: int, rows: int, columns: int, seed: int = 0) -> np.ndarray:
@@ -42,7 +43,7 @@ def translation(**changes: Any) -> AttentionRecord:
     return AttentionRecord(**(given_fields | changes))
 
 
-def test_a11_all_three_uses_are_read_by_layer_and_head() -> None:
+def test_a9_a11_all_three_uses_are_read_and_the_cross_attention_of_a_pair_first() -> None:
     record = translation()
     for kind, shape in (("encoder", (4, 4)), ("decoder", (3, 3)), ("cross", (3, 4))):
         for layer in (0, 1):
@@ -51,29 +52,19 @@ def test_a11_all_three_uses_are_read_by_layer_and_head() -> None:
                 assert weights.shape == shape and weights.dtype == np.float32
                 np.testing.assert_array_equal(weights, record.kinds[kind][layer][head])
                 np.testing.assert_array_equal(weights, record.weights(layer - 2, head - 3, kind))
-
-
-def test_a9_cross_attention_is_what_a_record_of_a_pair_shows_first() -> None:
-    """A record of one kind shows that."""
-    pair = translation()
-    np.testing.assert_array_equal(pair.weights(1, 0), pair.weights(1, 0, "cross"))
-    assert pair.weights(1, 0).shape == (len(pair.tokens), len(pair.source_tokens))
-    layer = rows_of_one(2, 3, 3)
+    heads = record.kinds["cross"][1].astype(np.float64)
+    np.testing.assert_allclose(record.weights(1, "mean"), heads.mean(axis=0), atol=1e-7)
+    np.testing.assert_array_equal(record.weights(1, "max"), record.kinds["cross"][1].max(axis=0))
+    np.testing.assert_array_equal(record.weights(1, 0), record.weights(1, 0, "cross"))
+    assert record.weights(1, 0).shape == (len(record.tokens), len(record.source_tokens))
+    layer = rows_of_one(2, 3, 3)  # a record of one kind shows that
     record = AttentionRecord(tokens=["a", "b", "c"], kinds={"encoder": [layer]})
     np.testing.assert_array_equal(record.weights(0, 1), layer[1])
     assert record.default_kind == "encoder"
 
 
-def test_mean_and_max_over_heads() -> None:
-    record = translation()
-    heads = record.kinds["cross"][1].astype(np.float64)
-    np.testing.assert_allclose(record.weights(1, "mean"), heads.mean(axis=0), atol=1e-7)
-    np.testing.assert_array_equal(record.weights(1, "max"), record.kinds["cross"][1].max(axis=0))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_is_not_there_and_a_record_that_cannot_be_right_are_refused() -> None:
+    for arguments, message in (
         ((2, 0), r"`layer` must be from 0 to 1 \(-1 is the last\): got 2"),
         ((-3, 0), "`layer` must be from 0 to 1 .*got -3"),
         ((0, 3), r"`head` must be from 0 to 2 \(-1 is the last\) or 'mean' or 'max': got 3"),
@@ -81,16 +72,9 @@ def test_mean_and_max_over_heads() -> None:
         ((0, True), "`head` must be .*got True"),
         ((0.0, 0), "`layer` must be .*got 0.0"),
         ((0, 0, "decodr"), "no 'decodr' attention was recorded; did you mean 'decoder'?"),
-    ],
-)
-def test_what_is_not_there_is_refused_with_what_is(arguments: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        translation().weights(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+    ):
+        fails(UsageError, message, translation().weights, *arguments)
+    for changes, message in (
         ({"kinds": {}}, "`kinds` must have at least one of encoder, decoder, cross: got none"),
         ({"kinds": {"crossed": [rows_of_one(1, 3, 4)]}}, "unknown kind of attention 'crossed'; did you mean 'cross'?"),
         ({"kinds": {"cross": []}}, r"`kinds\['cross'\]` must hold at least one layer: got none"),
@@ -101,15 +85,12 @@ def test_what_is_not_there_is_refused_with_what_is(arguments: tuple[Any, ...], m
         ({"words": [0, 1]}, "`words` must have one value for each of 3 tokens: got 2"),
         ({"source_special": [True]}, "`source_special` must have one value for each of 4 source_tokens: got 1"),
         ({"output_tokens": ["the"], "output_words": [0]}, "`output_tokens` must be as many as `tokens`, 3: got 1"),
-    ],
-)
-def test_a_record_that_cannot_be_right_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        translation(**changes)
+    ):
+        fails(UsageError, message, translation, **changes)
 
 
 def test_words_are_merged_by_hand() -> None:
-    """Columns are summed, rows averaged."""
+    """Columns are summed, rows averaged; special tokens never merge, even with a word index."""
     merged = translation().word_weights(1, 0)
     assert [group.label for group in merged.columns] == ["o", "gato", "</s>"]
     assert [group.label for group in merged.rows] == ["the", "cat", "</s>"]
@@ -118,9 +99,6 @@ def test_words_are_merged_by_hand() -> None:
     groups = word_groups(["play", "##ing", "!"], [0, 0, 1], [False] * 3)
     assert [group.label for group in groups] == ["playing", "!"]
     np.testing.assert_allclose(merge_words(weights, groups, groups), [[0.75, 0.25], [1, 0]])
-
-
-def test_special_tokens_never_merge_even_with_a_word_index() -> None:
     groups = word_groups(["[CLS]", "a", "b", "[SEP]"], [0, 0, 0, 0], [True, False, False, True])
     assert [(group.start, group.end, group.special) for group in groups] == [(0, 1, True), (1, 3, False), (3, 4, True)]
 
@@ -137,7 +115,7 @@ def test_merging_keeps_rows_that_sum_to_one_and_loses_no_token(rows: list[int], 
     np.testing.assert_allclose(merged.sum(axis=1), 1, atol=1e-5)
 
 
-def test_b14_alignment_takes_the_strongest_word_and_leaves_special_tokens_out() -> None:
+def test_b14_alignment_takes_the_strongest_word_and_its_error_rate_by_hand() -> None:
     record = translation()
     links = record.alignment(layer=1, head=0)
     # "the" reads o 0.1, gato 0.7, </s> 0.2; "cat" reads o 0.6, gato 0.2; </s> aligns to nothing
@@ -145,12 +123,8 @@ def test_b14_alignment_takes_the_strongest_word_and_leaves_special_tokens_out() 
     np.testing.assert_allclose([weight for *_, weight in links], [0.7, 0.6], atol=1e-6)
     assert record.alignment() == record.alignment(layer=1, head="mean")
     without = AttentionRecord(tokens=["a"], kinds={"encoder": [np.ones((1, 1, 1), np.float32)]})
-    with pytest.raises(UsageError, match=r"no 'cross' attention was recorded\.? Known: encoder"):
-        without.alignment()
-
-
-def test_special_tokens_give_no_link() -> None:
-    """Nor does a row that reads them alone; a word index does not make them words."""
+    fails(UsageError, r"no 'cross' attention was recorded\.? Known: encoder", without.alignment)
+    # nor does a row that reads them alone; a word index does not make them words
     cross = np.array([[[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]], dtype=np.float32)
     source: dict[str, Any] = {"source_tokens": ["a", "b", "</s>"], "source_words": [0, 1, -1]}
     assert AttentionRecord(tokens=["x", "y"], kinds={"cross": [cross]}, **source).alignment() == [(0, 1, 0.5)]
@@ -158,14 +132,9 @@ def test_special_tokens_give_no_link() -> None:
     kinds = {"cross": [np.array([[[0.9, 0.1], [0.8, 0.2]]], dtype=np.float32)]}
     record = AttentionRecord(tokens=["x", "</s>"], kinds=kinds, **source)
     assert [(source, target) for source, target, _ in record.alignment()] == [(1, 0)]
-
-
-def test_b14_alignment_error_rate_by_hand() -> None:
     gold = {(0, 0), (1, 1), (2, 2)}
-    assert alignment_error_rate(gold, gold) == 0
-    assert alignment_error_rate({(9, 9)}, gold) == 1
-    assert alignment_error_rate(set(), set()) == 0
-    assert alignment_error_rate(set(), gold) == 1
+    assert alignment_error_rate(gold, gold) == 0 and alignment_error_rate({(9, 9)}, gold) == 1
+    assert alignment_error_rate(set(), set()) == 0 and alignment_error_rate(set(), gold) == 1
     # A = 4 links, 2 of them sure, 1 more possible: 1 - (2 + 3) / (4 + 3)
     predicted = {(0, 0), (1, 1), (1, 2), (7, 7)}
     assert alignment_error_rate(predicted, gold, {(1, 2)}) == pytest.approx(1 - 5 / 7)
@@ -183,32 +152,24 @@ def test_without_possible_links_the_rate_is_one_less_f1(predicted: set[Any], gol
         assert alignment_error_rate(predicted, gold) == pytest.approx(1 - 2 * precision * recall / (precision + recall))
     else:
         assert alignment_error_rate(predicted, gold) == (1 if predicted or gold else 0)
-    with pytest.raises(UsageError, match=r"`gold` must be a set of .*pairs: got list"):
-        alignment_error_rate({(0, 0)}, [(0, 0)])  # type: ignore[arg-type]
+    fails(UsageError, r"`gold` must be a set of .*pairs: got list", alignment_error_rate, {(0, 0)}, [(0, 0)])
 
 
-def test_a15_what_a_head_does_by_hand() -> None:
+def test_a15_what_a_head_does_by_hand_also_with_empty_rows_and_two_texts() -> None:
     previous = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0]], dtype=np.float32)
-    spread = np.full((3, 3), 1 / 3, dtype=np.float32)
-    kinds = {"encoder": [np.stack([previous, spread])]}
+    kinds = {"encoder": [np.stack([previous, np.full((3, 3), 1 / 3, dtype=np.float32)])]}
     sharp, flat = AttentionRecord(tokens=["[CLS]", "a", "b"], words=[-1, 0, 1], kinds=kinds).report()
     assert (sharp.layer, sharp.head, flat.head) == (0, 0, 1)
     assert sharp.entropy == 0 and sharp.distance == pytest.approx(2 / 3) and sharp.previous == 1
     assert sharp.first == pytest.approx(2 / 3) and sharp.special == pytest.approx(2 / 3)
     assert flat.entropy == pytest.approx(math.log(3)) and flat.previous == pytest.approx(1 / 3)
     assert flat.distance == pytest.approx((1 + 2 / 3 + 1) / 3) and flat.special == pytest.approx(1 / 3)
-
-
-def test_a15_a_row_that_attends_to_nothing_counts_in_no_mean() -> None:
     weights = np.array([[0, 0, 0], [0.25, 0.75, 0], [0, 0.5, 0.5]], dtype=np.float32)
     (report,) = AttentionRecord(tokens=list("abc"), kinds={"encoder": [weights[None]]}).report()
     assert report.own == pytest.approx((0.75 + 0.5) / 2) and report.previous == pytest.approx((0.25 + 0.5) / 2)
     weights[1] = 0
     (report,) = AttentionRecord(tokens=list("abc"), kinds={"encoder": [weights[None]]}).report()
     assert report.own == report.previous == 0.5
-
-
-def test_a15_positions_of_two_texts_are_not_compared_and_empty_rows_not_counted() -> None:
     half = np.array([[[0, 0, 0, 0], [0.5, 0.5, 0, 0], [1, 0, 0, 0]]], dtype=np.float32)
     (report,) = translation(kinds={"cross": [half]}).report("cross")
     assert report.distance is None and report.previous is None
@@ -217,7 +178,7 @@ def test_a15_positions_of_two_texts_are_not_compared_and_empty_rows_not_counted(
     assert nothing.entropy == nothing.first == 0
 
 
-def test_json_reads_back_to_the_same_weights(tmp_path: Any) -> None:
+def test_json_reads_back_to_the_same_weights_also_with_half_a_surrogate_pair(tmp_path: Any) -> None:
     record = translation()
     record.save(tmp_path / "r.json")
     read = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
@@ -228,40 +189,28 @@ def test_json_reads_back_to_the_same_weights(tmp_path: Any) -> None:
             np.testing.assert_array_equal(ours, theirs)
     assert (again.tokens, again.source_words) == (record.tokens, record.source_words)
     assert again.output_special == [False, False, True]
-
-
-def test_half_a_surrogate_pair_in_a_token_can_still_be_saved(tmp_path: Any) -> None:
     record = AttentionRecord(tokens=["a\udc80"], kinds={"encoder": [np.ones((1, 1, 1), np.float32)]}, title="\ud800")
     for ending in ("html", "json", "svg"):
         record.save(tmp_path / f"r.{ending}")
     assert json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["tokens"] == ["a\udc80"]
 
 
-def test_other_endings_wrong_maps_and_lost_folders_are_refused(tmp_path: Any) -> None:
+def test_other_endings_maps_folders_and_no_matplotlib_are_said(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     record = translation()
-    with pytest.raises(UsageError, match=r"must end in \.html, \.json, \.png, \.svg: got '.*r\.pdf'"):
-        record.save(tmp_path / "r.pdf")
-    with pytest.raises(UsageError, match="`layer` must be from 0 to 1"):
-        record.save(tmp_path / "r.svg", layer=7)
+    fails(UsageError, r"must end in \.html, \.json, \.png, \.svg: got '.*r\.pdf'", record.save, tmp_path / "r.pdf")
+    fails(UsageError, "`layer` must be from 0 to 1", record.save, tmp_path / "r.svg", layer=7)
     choices: tuple[dict[str, Any], ...] = ({"layer": 0}, {"head": 1}, {"kind": "cross"}, {"words": True})
     for choice in choices:  # W16: they were not heeded
         said = f"r.json contains every kind, layer and head, token by token: `{next(iter(choice))}` is for .html, .svg"
-        with pytest.raises(UsageError, match=re.escape(said)):
-            record.save(tmp_path / "r.json", **choice)
-    with pytest.raises(AtentoError, match=r"could not write '.*r\.svg': No such file or directory"):
-        record.save(tmp_path / "nowhere" / "r.svg")
+        fails(UsageError, re.escape(said), record.save, tmp_path / "r.json", **choice)
+    fails(AtentoError, r"could not write '.*r\.svg': No such file", record.save, tmp_path / "nowhere" / "r.svg")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_png_without_matplotlib_names_the_pip_line(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(MissingPartError, match=r"pip install -e '\.\[plot\]'"):
-        translation().save(tmp_path / "r.png")
+    fails(MissingPartError, r"pip install -e '\.\[plot\]'", translation().save, tmp_path / "r.png")
 
 
-@pytest.mark.parametrize(
-    ("pieces", "word"),
-    [
+def test_words_lose_their_marks_what_cannot_be_seen_is_shown_and_induction_by_hand() -> None:
+    for pieces, word in (
         (["▁cora", "ção"], "coração"),
         (["cora", "##ção"], "coração"),
         (["Ġpul", "ou"], "pulou"),
@@ -269,22 +218,14 @@ def test_png_without_matplotlib_names_the_pip_line(tmp_path: Any, monkeypatch: p
         (["▁", "ção"], "ção"),
         (["▁"], "▁"),
         (["##"], "##"),
-    ],
-)
-def test_words_lose_their_subword_marks(pieces: list[str], word: str) -> None:
-    assert word_label(pieces) == word
-
-
-def test_what_cannot_be_seen_is_shown() -> None:
+    ):
+        assert word_label(pieces) == word
     assert [visible(text) for text in (" ", "\n", "", "a\tb")] == ["␣", "⏎", "∅", "a⇥b"]
     assert visible("a\x1b[31m\u202eb\x00\ufffe") == "a\ufffd[31m\ufffdb\ufffd\ufffd"
     assert visible("coração é 日本 👍") == "coração é 日本 👍"
     assert [display_width(text) for text in ("ação", "日本", "e\u0301")] == [4, 4, 1]
     assert shorten("日本語テキスト", 5) == "日本…" and shorten("gato", 4) == "gato"
-
-
-def test_induction_is_the_weight_on_what_followed_the_same_token_before() -> None:
-    """Text "a b a c": the second "a" has one earlier "a", which "b" follows; no other token has an earlier equal."""
+    # text "a b a c": the second "a" has one earlier "a", which "b" follows; no other token has an earlier equal
     weights = np.array([[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0.1, 0.6, 0.3, 0], [0.25] * 4], dtype=np.float32)
     found = AttentionRecord(tokens=["a", "b", "a", "c"], kinds={"decoder": [weights[None]]}).report()[0]
     assert found.induction == pytest.approx(0.6) and found.own == pytest.approx((1 + 0.5 + 0.3 + 0.25) / 4)

@@ -26,6 +26,7 @@ from atento.networks.int8_projection import Int8Projection
 from atento.text import Tokenizer
 from atento_cli.commands.convert import register
 from atento_cli.convert.layouts import _Inputs, calibrate, convert, int8_map
+from failing import fails
 from tiny_families import tiny_config
 
 ROWS = torch.randint(5, 40, (60, 12), generator=torch.Generator().manual_seed(7)).tolist()
@@ -154,8 +155,7 @@ def test_reading_is_the_equation_and_near_float32(name: str) -> None:
 
 @needs_products
 def test_a_row_has_the_same_bits_in_any_company() -> None:
-    model = model_of()
-    network = model.network
+    network = model_of().network
     assert isinstance(network, Encoder)
     calibrate(network, ROWS)
     fast, lengths = reader(network, "int8"), tuple(torch.randint(1, 40, (100,)).tolist())
@@ -169,8 +169,7 @@ def test_a_row_has_the_same_bits_in_any_company() -> None:
 def test_a_folder_is_small_and_read_at_once(tmp_path: Path) -> None:
     """`load` without a precision gives 8 bits; what is saved again is the same; verbs and pages of attention run."""
     model, texts = model_of(), sentences(40)
-    folder = in_int8(tmp_path, model)
-    loaded = atento.load(folder, device="cpu")
+    loaded = atento.load(in_int8(tmp_path, model), device="cpu")
     assert loaded.precision == "int8" and loaded.config["calibration"]["texts"] == 120
     vectors = loaded.embed(texts)
     assert 1e-4 < distance(vectors, model.embed(texts)) < 0.08
@@ -185,7 +184,7 @@ def test_a_folder_is_small_and_read_at_once(tmp_path: Path) -> None:
     assert -1.001 < loaded.similarity(texts[0], texts[1]) < 1.001
 
 
-def test_verbs_give_what_float32_gives_and_do_not_depend_on_the_batch(tmp_path: Path) -> None:
+def test_verbs_give_what_float32_gives_by_the_equation_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 500 labels at most 1 differs between batches, and nearly all are those of float32."""
     heads = (HeadConfig(name="classification", kind="classification", labels=("a", "b", "c")),)
     model, texts = model_of(heads=heads), sentences(500)
@@ -200,36 +199,30 @@ def test_verbs_give_what_float32_gives_and_do_not_depend_on_the_batch(tmp_path: 
     assert len(set(together)) > 0 and sum(differ) <= 25
     for others in (labels(loaded, texts[::-1])[::-1], [labels(loaded, [text])[0] for text in texts[:200]]):
         assert sum(a != b for a, b in zip(together, others)) <= 1
-
-
-def test_without_products_of_integers_the_equation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, texts = in_int8(tmp_path, model_of()), sentences(10)
+    (tmp_path / "encoder").mkdir()
+    folder, texts = in_int8(tmp_path / "encoder", model_of()), sentences(10)
     vectors = atento.load(folder).embed(texts)
     monkeypatch.setattr(choose, "has_int8_products", lambda: False)
     with pytest.warns(AtentoWarning, match="8-bit weights are multiplied in float32"):
         assert distance(atento.load(folder).embed(texts), vectors) < 0.03
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
+def test_texts_that_fix_no_scales(tmp_path: Path) -> None:
+    model_of().save(tmp_path / "model")
+    for text, message in (
         ("", "has no text"),
         ("\n \n", "has no text"),
         ("palavra1 palavra2\n", "too little text to fix scales by: 2 tokens, and 1,000 are needed"),
         ("um dois três quatro\n" * 400, "is not of the kind that model reads: 100% of its tokens are unknown"),
-    ],
-)
-def test_texts_that_fix_no_scales(tmp_path: Path, text: str, message: str) -> None:
-    model_of().save(tmp_path / "model")
-    with pytest.raises(DataError, match=message):
-        convert(tmp_path / "model", tmp_path / "out", "atento", precision="int8", calibrate=written(tmp_path, text))
-    assert not (tmp_path / "out").exists()
+    ):
+        small = {"precision": "int8", "calibrate": written(tmp_path, text)}
+        fails(DataError, message, convert, tmp_path / "model", tmp_path / "out", "atento", **small)
+        assert not (tmp_path / "out").exists()
 
 
 def test_what_has_no_fixed_scales(tmp_path: Path) -> None:
     """A missing file, one without int8 or int8 without one, another layout, a decoder, training, other types."""
-    model = model_of()
-    folder = in_int8(tmp_path, model)
+    folder = in_int8(tmp_path, model_of())
     out, file = tmp_path / "out", tmp_path / "texts.txt"
     plain, small, loaded = tmp_path / "model", {"precision": "int8", "calibrate": file}, atento.load(folder)
     refused: list[tuple[Any, type, str]] = [
@@ -246,8 +239,7 @@ def test_what_has_no_fixed_scales(tmp_path: Path) -> None:
         (lambda: loaded.save(out, layout="huggingface"), CapabilityError, "in the layout atento alone"),
     ]
     for call, error, said in refused:
-        with pytest.raises(error, match=said):
-            call()
+        fails(error, said, call)
     assert not out.exists()
 
 
@@ -266,8 +258,7 @@ def test_matrices_are_stored_in_8_bits_and_read_in_float32(name: str, tmp_path: 
     small.save(tmp_path / "again", precision="int8")
     again = atento.load(tmp_path / "again").network.state_dict()  # the same codes and scales
     assert all(torch.equal(value, again[key]) for key, value in small.network.state_dict().items())
-    with pytest.raises(UsageError, match="is for the layout atento"):
-        model.save(tmp_path / "other", layout="huggingface", precision="int8")
+    fails(UsageError, "for the layout atento", model.save, tmp_path / "other", layout="huggingface", precision="int8")
     if name == "micro-world-en-pt":
         assert small.translate("The white cat sleeps.") == "O gato branco dorme."
 

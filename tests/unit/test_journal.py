@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from atento.base.errors import DataError, TrainingError, UsageError
 from atento.training import journal as journal_module
 from atento.training.journal import Journal, changed_since, read_journal
+from checkpoints import names
 from failing import fails
 
 
@@ -27,11 +28,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "metrics.jsonl"
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def test_one_json_object_an_event(path: Path) -> None:
+def test_one_json_object_an_event_opened_again_with_null_for_what_is_not_finite(path: Path) -> None:
     with Journal(path) as journal:
         journal.append({"event": "train", "step": 50, "loss": 0.1 + 0.2, "note": "ação"})
         journal.append({"event": "valid", "step": 50, "bleu": 31.5, "parts": {"precisions": (60.0, 40.0)}})
@@ -39,23 +36,17 @@ def test_one_json_object_an_event(path: Path) -> None:
     first = '{"event": "train", "step": 50, "loss": 0.30000000000000004, "note": "ação"}'
     assert path.read_text(encoding="utf-8").splitlines()[0] == first
     assert read_journal(path)[1] == {"event": "valid", "step": 50, "bleu": 31.5, "parts": {"precisions": [60.0, 40.0]}}
-
-
-def test_opening_again_goes_on(path: Path) -> None:
     for step in (1, 2):
         with Journal(path) as journal:
             journal.append(train(step))
-    assert [event["step"] for event in read_journal(path)] == [1, 2]
+    assert [event["step"] for event in read_journal(path)] == [50, 50, 1, 2]
     journal.append(train(3))  # closed: opened again by need
     journal.close()
-    assert [event["step"] for event in read_journal(path)] == [1, 2, 3]
-
-
-def test_numbers_that_are_not_finite_are_null_with_a_note(path: Path) -> None:
+    assert [event["step"] for event in read_journal(path)] == [50, 50, 1, 2, 3]
     with Journal(path) as journal:
         journal.append(train(1, nll=math.nan, norms={"a": [1.0, -math.inf]}))
         journal.append(train(2, nll=math.inf, note="resumed"))
-    first, second = read_journal(path)
+    *_, first, second = read_journal(path)
     assert first["nll"] is None and first["norms"] == {"a": [1.0, None]} and first["loss"] == 1.5
     assert first["note"] == "nll was nan; norms.a.1 was -inf"
     assert second["note"] == "resumed; nll was inf"
@@ -70,14 +61,11 @@ def test_an_event_has_a_name_and_a_step(path: Path, event: dict) -> None:
     with Journal(path) as journal, pytest.raises(ValueError, match="an event needs `event`"):
         journal.append(event)
     assert path.read_bytes() == b""
-
-
-def test_an_event_is_plain_data(path: Path) -> None:
     with Journal(path) as journal, pytest.raises(ValueError, match="an event must be plain data"):
         journal.append(train(1, model=object()))
 
 
-def test_cut_removes_what_lies_past_the_checkpoint(path: Path) -> None:
+def test_cut_removes_what_is_past_the_checkpoint_or_no_event(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Journal(path) as journal:
         for step in (50, 100, 150):
             journal.append(train(step))
@@ -89,25 +77,18 @@ def test_cut_removes_what_lies_past_the_checkpoint(path: Path) -> None:
         assert journal.cut(150) == 0
         assert [event.get("again") for event in read_journal(path)] == [None, None, None, True]
         assert journal.cut(-1) == 4 and path.read_bytes() == b""
-    assert names(path.parent) == ["metrics.jsonl"]
-
-
-def test_a_run_that_goes_on_has_not_ended(path: Path) -> None:
-    with Journal(path) as journal:
         journal.append(train(100))
         journal.append({"event": "end", "step": 100})
         assert journal.cut(100) == 1
+    assert names(path.parent) == ["metrics.jsonl"]
     assert [event["event"] for event in read_journal(path)] == ["train"]
-
-
-def test_cut_of_nothing(path: Path) -> None:
     journal = Journal(path)
     path.unlink()
     assert journal.cut(5) == 0
+    path.mkdir()
+    fails(TrainingError, r"metrics\.jsonl cannot be read: Is a directory", journal.cut, 1)
     journal.close()
-
-
-def test_cut_drops_what_is_no_event_and_says_where(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path.rmdir()
     path.write_bytes(b'{"event": "train", "step": 1}\n\x00\x00\n[]\n{"event": "train", "step": 2}\n')
     with Journal(path) as journal, caplog.at_level(logging.WARNING):
         assert journal.cut(9) == 2
@@ -228,23 +209,13 @@ def test_a_cut_that_fails_leaves_the_journal_as_it_was(path: Path, call: str, mo
         with monkeypatch.context() as patch:
             if call == "write":
                 real = Path.open  # a buffered file writes beneath os.write
-                patch.setattr(
-                    Path, "open", lambda self, mode="r", *rest: (refuse if "x" in mode else real)(self, mode, *rest)
-                )
+                patch.setattr(Path, "open", lambda s, mode="r", *r: (refuse if "x" in mode else real)(s, mode, *r))
             else:
                 patch.setattr(os, call, refuse)
             fails(TrainingError, r"metrics\.jsonl cannot be cut: No space left", journal.cut, 1)
         assert path.read_bytes() == before and names(path.parent) == ["metrics.jsonl"]
         journal.append(train(4))
     assert [event["step"] for event in read_journal(path)] == [1, 2, 3, 4]
-
-
-def test_a_journal_that_cannot_be_read_cannot_be_cut(path: Path) -> None:
-    journal = Journal(path)
-    path.unlink()
-    path.mkdir()
-    fails(TrainingError, r"metrics\.jsonl cannot be read: Is a directory", journal.cut, 1)
-    journal.close()
 
 
 def test_the_checkpoints_of_a_journal_are_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,8 @@ pytest.importorskip("fastapi", reason="the service needs the extra serve")
 from atento_serve.api.language_codes import code_of, pair_in
 
 
-@pytest.mark.parametrize(
-    ("code", "names"),
-    [
+def test_the_names_of_a_language_have_one_code() -> None:
+    for code, names in (
         ("pt", "pt PT pt-BR pt_BR pb pt_XX por por_Latn"),
         ("ar", "ar arb ara"),  # a macrolanguage and its standard language
         ("arz", "arz_Arab"),  # another language of it, which NLLB has beside
@@ -19,12 +18,7 @@ from atento_serve.api.language_codes import code_of, pair_in
         ("in", "in"),  # a word, as in the name of a model; not the old code of Indonesian
         ("quy", "quy_Latn"),
         ("base", "base"),
-    ],
-)
-def test_the_names_of_a_language_have_one_code(code: str, names: str) -> None:
-    assert {code_of(name) for name in names.split()} == {code}
-
-
-def test_the_languages_in_the_name_of_a_model() -> None:
+    ):
+        assert {code_of(name) for name in names.split()} == {code}
     assert pair_in("micro-world-en-pt") == ("en", "pt") == pair_in("opus-mt-eng-por")
     assert pair_in("built-in-de") is None is pair_in("gpt-base") is pair_in("en-en")

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,17 +28,11 @@ from atento.networks.recurrent.elmo import ELMo
 from atento.text.tokenizer_training import train_tokenizer
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
+from failing import fails
 
-CONFIG = NetworkConfig(
-    architecture="elmo",
-    vocab_size=30,
-    d_model=8,
-    n_heads=1,
-    n_layers=1,
-    dropout=0.0,
-    elmo=ELMoConfig(characters=None, d_cell=12),
-    output=OutputConfig(adaptive=(5, 14)),
-)
+SIZES: Any = {"vocab_size": 30, "d_model": 8, "n_heads": 1, "n_layers": 1, "dropout": 0.0}
+WORDS = ELMoConfig(characters=None, d_cell=12)
+CONFIG = NetworkConfig(architecture="elmo", elmo=WORDS, output=OutputConfig(adaptive=(5, 14)), **SIZES)
 
 
 def test_the_adaptive_softmax_is_that_of_torch() -> None:
@@ -63,7 +58,7 @@ def test_the_adaptive_softmax_is_that_of_torch() -> None:
     torch.testing.assert_close(ours.nats(vectors[some], targets[some]), expected)
 
 
-def test_the_sampled_softmax_gives_one_over_p_on_average() -> None:
+def test_the_sampled_softmax_gives_one_over_p_on_average_of_log_uniform_words() -> None:
     """Over all 5**3 draws of three words out of five, each with its probability."""
     torch.manual_seed(2)
     vectors, matrix, bias = (torch.randn(*shape, dtype=torch.float64) for shape in ((4, 3), (5, 3), (5,)))
@@ -81,9 +76,6 @@ def test_the_sampled_softmax_gives_one_over_p_on_average() -> None:
     many = torch.from_numpy(log_uniform(200_000, 5, 1))
     full = F.cross_entropy(F.linear(vectors, matrix, bias), targets, reduction="sum")
     assert float(sampled_nats(vectors, targets, matrix, bias, many)) == pytest.approx(float(full), rel=0.01)
-
-
-def test_words_are_drawn_by_the_log_uniform_distribution() -> None:
     drawn = np.bincount(log_uniform(50_000, 40, 3, 1), minlength=40)
     expected = 50_000 * np.array([math.log((k + 2) / (k + 1)) / math.log(41) for k in range(40)])
     assert len(drawn) == 40 and ((drawn - expected) ** 2 / expected).sum() < 39 + 5 * math.sqrt(2 * 39)
@@ -133,16 +125,13 @@ def test_elmo_learns_with_either_and_its_validation_is_over_all_words(adaptive: 
 
 
 def test_what_does_not_go_together_is_named() -> None:
-    with pytest.raises(RecipeError, match=r"`output.adaptive` must rise, from above 0: got \[5, 5\]"):
-        OutputConfig(adaptive=(5, 5))
+    fails(RecipeError, r"`output.adaptive` must rise, from above 0: got \[5, 5\]", OutputConfig, adaptive=(5, 5))
     with pytest.raises(RecipeError, match=r"`output.adaptive` belongs to architecture elmo: got 'decoder'"):
         NetworkConfig(architecture="decoder", output=OutputConfig(adaptive=(5,)))
     with pytest.raises(RecipeError, match=r"`output.adaptive` must be below the 30 words.* got \[30\]"):
         build_network(replace(CONFIG, output=OutputConfig(adaptive=(30,))))
-    with pytest.raises(RecipeError, match=r"`sampled` has no effect on the objective causal"):
-        ObjectiveConfig("causal", sampled=5)
-    with pytest.raises(RecipeError, match=r"`sampled` must not be negative: got -1"):
-        ObjectiveConfig("bidirectional", sampled=-1)
+    fails(RecipeError, r"`sampled` has no effect on the objective causal", ObjectiveConfig, "causal", sampled=5)
+    fails(RecipeError, r"`sampled` must not be negative: got -1", ObjectiveConfig, "bidirectional", sampled=-1)
     with pytest.raises(RecipeError, match=r"`objective.sampled` has no effect with `network.output.adaptive`"):
         batches_for(prepared(OutputConfig(adaptive=(8,))), (ObjectiveConfig("bidirectional", sampled=5),))
     with pytest.raises(CapabilityError, match="an adaptive softmax has several output matrices"):

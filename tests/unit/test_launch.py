@@ -77,7 +77,7 @@ RECIPE = ("micro-world-lm", "name=it's", "data.folder=two words", "--nodes", "2"
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_the_slurm_script_starts_torchrun_on_each_machine(tmp_path: Path, node: int) -> None:
+def test_the_slurm_script_and_the_jobset_start_torchrun_on_each_machine(tmp_path: Path, node: int) -> None:
     script = tmp_path / "train.sbatch"
     script.write_text(made("slurm", *RECIPE), encoding="utf-8")
     slurm = {"SLURM_JOB_NODELIST": "node[1-2]", "SLURM_JOB_ID": "77", "SLURM_NODEID": str(node)}
@@ -92,10 +92,6 @@ def test_the_slurm_script_starts_torchrun_on_each_machine(tmp_path: Path, node: 
     if shutil.which("shellcheck"):
         done = subprocess.run(["shellcheck", str(script)], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.parametrize("node", [0, 1])
-def test_the_jobset_has_the_fields_of_its_schema_and_starts_torchrun(tmp_path: Path, node: int) -> None:
     text = made("kubernetes", *RECIPE, "--name", "lm", "--image", "registry/atento:1", "--claim", "shared")
     jobset = yaml.safe_load(text)
     assert (jobset["apiVersion"], jobset["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")

@@ -1,9 +1,4 @@
-"""Every program that reads a text of a user takes ten times as long for ten times the text, whatever the text (D3).
-
-A reader is a row of `READERS`, with the texts that are worst for its kind. Time is that of the processor in this
-process, of one run each, or the best of two more; ten times as much is linear, a hundred times quadratic, and thirty
-times is the limit.
-"""
+"""Every program that reads a text of a user takes ten times as long for ten times the text, whatever the text (D3)."""
 
 import contextlib
 import gc
@@ -48,6 +43,7 @@ TEXTS = [
     "😀\u200d", "\x00", "ﷺ", "\u1100\u1161\u11a8", "İ", "'s",
 ]  # fmt: skip
 MARKS = "\u0301\u0323"  # of one letter, out of their order
+MARKED: list[str | Callable[[int], str]] = [lambda n: "a" + MARKS * (n // 4), *TEXTS]
 
 
 @cache
@@ -60,9 +56,8 @@ def sentencepiece(kind: str) -> bytes:
     """A model of the library with the normalisation of released ones."""
     library, written = pytest.importorskip("sentencepiece"), io.BytesIO()
     sentences, options = iter(["aaaa aa a á banana 日本 11 22"] * 20), {"hard_vocab_limit": False, "minloglevel": 2}
-    library.SentencePieceTrainer.train(
-        sentence_iterator=sentences, model_writer=written, model_type=kind, vocab_size=20, **options
-    )
+    options |= {"sentence_iterator": sentences, "model_writer": written, "model_type": kind, "vocab_size": 20}
+    library.SentencePieceTrainer.train(**options)
     return written.getvalue()
 
 
@@ -114,8 +109,7 @@ def document(text: str) -> str:
 
 def plain(text: str) -> str:
     passages = Passages()
-    pieces = passages.text(text)
-    return joined(pieces, passages.sentences)
+    return joined(passages.text(text), passages.sentences)
 
 
 def form(text: str) -> Any:
@@ -129,10 +123,6 @@ def form_in_parts(text: str) -> Any:
     with contextlib.suppress(ServiceError):
         parts = _in_parts(f"{text}\r\n--b--".encode(), "multipart/form-data; boundary=b")
         return _fields((name, value.decode()) for name, _, value in parts)
-
-
-def json_body(text: str) -> Any:
-    return parse(text.encode(), 16)
 
 
 def keys(count: int) -> str:
@@ -161,7 +151,7 @@ READERS: dict[str, tuple[Reader, list[str | Callable[[int], str]]]] = {
     "sentences": (split_sentences, SENTENCES),
     "detection": (detect, TEXTS),
     "json": (
-        json_body,
+        lambda text: parse(text.encode(), 16),
         [*JSONS, lambda n: "[" + "1," * (n // 2) + "1]", keys, lambda n: '{"a":"' + "é" * (n // 2) + '"}'],
     ),
     "form": (form, ["q=a&", "%41", "q=%", "+", "=", "q=%C3%A9", "a=b;"]),
@@ -183,31 +173,24 @@ READERS: dict[str, tuple[Reader, list[str | Callable[[int], str]]]] = {
     "stop strings": (lambda text: (stop_strings(text.split(" "), "stop"), stop_strings(text, "stop")), ["a", "a "]),
     "chat": (conversation, [*TEXTS, "</s>", "<", "<|", "<|end|>", "<s", "S>"]),
     "chat of many messages": (lambda text: conversation(text, 10), ["a", "<s>", "<|end|>"]),
-    "nfc": (nfc, [lambda n: "a" + MARKS * (n // 4), *TEXTS]),
-    "label": (class_name, [lambda n: "a" + MARKS * (n // 4), *TEXTS]),
-    **{f"ROUGE {one}": (split, [lambda n: "a" + MARKS * (n // 4), *TEXTS]) for one, split in TOKENIZERS.items()},
+    "nfc": (nfc, MARKED),
+    "label": (class_name, MARKED),
+    **{f"ROUGE {one}": (split, MARKED) for one, split in TOKENIZERS.items()},
     "words": (word_spans, TEXTS),
 }
+
+
+def add(name: str, find: Callable[[str], Tokenizer], ids: Callable[[str], list[int]], texts: list[str]) -> None:
+    """The readers of a tokenizer; `ids` are those that it decodes of each text."""
+    READERS[f"{name}: ids"] = (lambda text: find(name).encode(text), [*TEXTS])
+    READERS[f"{name}: offsets"] = (lambda text: find(name).encode_with_offsets(text), MARKED)
+    READERS[f"{name}: text"] = (lambda text: find(name).decode(ids(text)), [*texts])
+
+
 for kind in KINDS:
-    READERS[f"{kind}: ids"] = (lambda text, kind=kind: tokenizer(kind).encode(text), TEXTS)  # type: ignore[misc]
-    READERS[f"{kind}: offsets"] = (
-        lambda text, kind=kind: tokenizer(kind).encode_with_offsets(text),  # type: ignore[misc]
-        [*TEXTS, lambda n: "a" + MARKS * (n // 4)],
-    )
-    READERS[f"{kind}: text"] = (
-        lambda text, kind=kind: tokenizer(kind).decode(tokenizer(kind).encode(text)),  # type: ignore[misc]
-        ["a", "a ", "日", "'s"],
-    )
+    add(kind, tokenizer, lambda text, kind=kind: tokenizer(kind).encode(text), ["a", "a ", "日", "'s"])  # type: ignore[misc]
 for name in RELEASED:
-    READERS[f"{name}: ids"] = (lambda text, name=name: released(name).encode(text), TEXTS)  # type: ignore[misc]
-    READERS[f"{name}: offsets"] = (
-        lambda text, name=name: released(name).encode_with_offsets(text),  # type: ignore[misc]
-        [*TEXTS, lambda n: "a" + MARKS * (n // 4)],
-    )
-    READERS[f"{name}: text"] = (
-        lambda text, name=name: released(name).decode(list(map(ord, text))),  # type: ignore[misc]
-        ["\x02", "\x03", "\x04", "\x05"],
-    )
+    add(name, released, lambda text: list(map(ord, text)), ["\x02", "\x03", "\x04", "\x05"])
 
 
 def of_size(text: str | Callable[[int], str], size: int) -> str:

@@ -24,6 +24,7 @@ from atento.tasks.task_model import trained_length
 from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
+from failing import fails
 
 NETWORK = NetworkConfig(d_model=16, d_ff=24, n_heads=2, n_layers=1, dropout=0.0)
 
@@ -42,26 +43,33 @@ def made(tokenizer: Tokenizer, task: str, trained: int | None = 12, **changes: A
 
 
 def warned(work: Callable[[], object]) -> list[str]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         work()
     assert all(issubclass(one.category, LongTextWarning) for one in caught), [str(one.message) for one in caught]
     return [str(one.message) for one in caught]
 
 
-def test_w15_the_trained_length_is_that_of_the_recipe_else_of_the_released_network() -> None:
+def test_w15_the_trained_length_and_what_learned_positions_cannot_hold(tokenizer: Tokenizer) -> None:
     assert trained_length({"max_len": 64}, NETWORK) == 64
     assert trained_length({}, NETWORK) is None  # sinusoids have no end, and 512 is nobody's choice
     assert trained_length({}, replace(NETWORK, max_len=40, positions=PositionConfig("learned"))) == 40
     assert trained_length({}, preset("llama3-8b")) == 8192 and trained_length({"max_len": True}, NETWORK) is None
+    model = made(tokenizer, "translation", None, max_len=12, positions=PositionConfig("learned"))
+    with warnings.catch_warnings(action="ignore"):
+        fails(UsageError, "positions holds 12: got a text of 21 tokens", model.translate, "a" * 20)
+    # A user who interrupts a line of forty thousand words has been told why it takes so long
+    model = made(tokenizer, "translation")
+    model.network.encode = lambda *_, **__: pytest.fail("the network was run first")  # type: ignore[union-attr, method-assign, assignment]
+    with warnings.catch_warnings(action="error", category=LongTextWarning):
+        fails(LongTextWarning, "the longest has 40,001", model.translate, "a" * 40_000)
 
 
-def test_w15_every_use_warns_once_with_counts(tokenizer: Tokenizer) -> None:
+def test_w15_r5_every_use_warns_once_with_counts(tokenizer: Tokenizer) -> None:
     translator, writer = made(tokenizer, "translation"), made(tokenizer, "language-modeling", architecture="decoder")
     reader = made(tokenizer, "masked-language-modeling", architecture="encoder")
+    summarizer = Model(translator.network, translator.tokenizer, translator.config | {"task": "summarization"}, None)
     # of a source EOS is a token; 12 fit
-    for model, use in ((translator, translator.translate), (replaced(translator, "summarization"), None)):
-        use = use or model.summarize
+    for use in (translator.translate, summarizer.summarize):
         assert warned(lambda use=use: use(["a" * 11, "", "bc"])) == []
         (said,) = warned(lambda use=use: use(["a" * 12, "bc", "", "a" * 20]))
         assert said.startswith("2 texts of 3 are longer than the 12 tokens that the model was trained on (the longest")
@@ -77,27 +85,8 @@ def test_w15_every_use_warns_once_with_counts(tokenizer: Tokenizer) -> None:
         (said,) = warned(call)
         assert said.startswith(told.format(tokens, what))
     assert warned(lambda: (translator.score("a", "b" * 11), writer.score("a" * 5, "b" * 6))) == []
-
-
-def replaced(model: Model, task: str) -> Model:
-    return Model(model.network, model.tokenizer, model.config | {"task": task}, None)
-
-
-def test_w15_what_learned_positions_cannot_hold_is_refused_as_before(tokenizer: Tokenizer) -> None:
-    model = made(tokenizer, "translation", None, max_len=12, positions=PositionConfig("learned"))
-    with pytest.raises(UsageError, match="positions holds 12: got a text of 21 tokens"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.translate("a" * 20)
-
-
-def test_w15_it_is_said_before_the_work(tokenizer: Tokenizer) -> None:
-    """A user who interrupts a line of forty thousand words has been told why it takes so long."""
-    model = made(tokenizer, "translation")
-    model.network.encode = lambda *_, **__: pytest.fail("the network was run first")  # type: ignore[union-attr, method-assign, assignment]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", LongTextWarning)
-        with pytest.raises(LongTextWarning, match="the longest has 40,001"):
-            model.translate("a" * 40_000)
+    (said,) = warned(lambda: translator.translate("🏏蟡§¶" * 100, length_penalty=-3.0))  # a long odd line
+    assert "1 text of 1 is longer than the 12 tokens" in said
 
 
 def test_r5_a_length_penalty_ranks_outputs_and_lengthens_no_search() -> None:
@@ -116,12 +105,6 @@ def test_r5_a_length_penalty_ranks_outputs_and_lengthens_no_search() -> None:
         ended = [one for one in outputs[0] if one.finished]
         ranks = [one.log_prob / (len(one.ids) + 1) ** penalty for one in ended]
         assert ranks == sorted(ranks, reverse=True)
-
-
-def test_r5_a_long_odd_line_is_counted(tokenizer: Tokenizer) -> None:
-    model = made(tokenizer, "translation")
-    (said,) = warned(lambda: model.translate("🏏蟡§¶" * 100, length_penalty=-3.0))
-    assert "1 text of 1 is longer than the 12 tokens" in said
 
 
 WORDS = "ab cd " * 100  # 600 tokens
@@ -165,8 +148,7 @@ def test_no_use_compares_more_than_it_says(tokenizer: Tokenizer, use: str, monke
     for windowed in ("tagging", "question_answering", "text_perplexity"):
         monkeypatch.setattr(f"atento.tasks.{windowed}._TOKENS", 64)  # one window at a time
     refused = pytest.raises((UsageError, DataError), match=r"59\d|60\d") if use in READ_WHOLE else nullcontext()
-    with warnings.catch_warnings(), refused:
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"), refused:
         work(model)
     assert max(longest) <= 64 + 4  # the other text of a pair
     assert (max(longest) > 40) == (use not in READ_WHOLE)  # the others read as much as they may

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from atento.networks import vocabulary as loss_module
 from atento.networks.vocabulary import cross_entropy, plain_cross_entropy
+from failing import fails
 
 SMOOTHINGS = [0.0, 0.1, 0.5, 0.99]
 
@@ -53,7 +54,9 @@ def test_e8_any_chunking_equals_the_equation(sizes: Any, cuts: Any, smoothing: f
 
 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
-def test_e8_a_bias_of_the_output_layer_counts(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_e8_a_bias_counts_and_gradients_equal_finite_differences(
+    smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Values and all three gradients against the plain equation, in several blocks; float64 1e-10."""
     cut(monkeypatch, 5)
     found = []
@@ -63,6 +66,8 @@ def test_e8_a_bias_of_the_output_layer_counts(smoothing: float, monkeypatch: pyt
         loss, nll = function(hidden, weight, targets, smoothing, bias)
         found.append([loss.double(), nll.double(), *torch.autograd.grad(loss, [hidden, weight, bias])])
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-10)
+    hidden, weight, targets = example(4, 5, 3)
+    assert torch.autograd.gradcheck(lambda h, w: cross_entropy(h, w, targets, smoothing)[0] * 3.5, (hidden, weight))
 
 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
@@ -81,7 +86,7 @@ def test_e8_equals_pytorchs_cross_entropy(function: object, smoothing: float, mo
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
 
-def test_e8_value_and_gradient_by_hand() -> None:
+def test_e8_value_and_gradient_by_hand_of_what_needs_one() -> None:
     """Two words, p = (.75, .25), y = the second, ε = .2: targets (.1, .9)."""
     hidden = torch.tensor([[math.log(3.0)]], dtype=torch.float64, requires_grad=True)
     weight = torch.tensor([[1.0], [0.0]], dtype=torch.float64, requires_grad=True)
@@ -91,15 +96,6 @@ def test_e8_value_and_gradient_by_hand() -> None:
     loss.backward()
     assert hidden.grad.tolist() == [[pytest.approx(0.75 - 0.1)]]  # (p - target) W, W = (1, 0)
     assert weight.grad[:, 0].tolist() == pytest.approx([0.65 * math.log(3), -0.65 * math.log(3)])
-
-
-@pytest.mark.parametrize("smoothing", SMOOTHINGS)
-def test_gradients_equal_finite_differences_and_scale_with_what_comes_from_above(smoothing: float) -> None:
-    hidden, weight, targets = example(4, 5, 3)
-    assert torch.autograd.gradcheck(lambda h, w: cross_entropy(h, w, targets, smoothing)[0] * 3.5, (hidden, weight))
-
-
-def test_only_what_needs_a_gradient_gets_one() -> None:
     hidden, weight, targets = example(4, 5)
     loss, nll = cross_entropy(hidden.detach(), weight, targets)
     loss.backward()
@@ -120,42 +116,30 @@ def test_bfloat16_stays_within_its_rounding(smoothing: float) -> None:
         assert float((one.double() - other).norm() / other.norm()) < 0.01
 
 
-def test_huge_logits_do_not_overflow() -> None:
+def test_huge_logits_many_targets_and_none() -> None:
     hidden = torch.tensor([[1e4], [-1e4]], requires_grad=True)
     weight = torch.tensor([[1.0], [-1.0]], requires_grad=True)
     loss, nll = cross_entropy(hidden, weight, torch.tensor([1, 1]), 0.0)
     loss.backward()
     assert float(nll) == pytest.approx(2e4) and bool(hidden.grad.isfinite().all())
-
-
-def test_float32_sums_over_many_targets_lose_nothing() -> None:
-    """Each target costs log V; float32 sums of 2^17 of them would be off in the fifth digit."""
+    # each target costs log V; float32 sums of 2^17 of them would be off in the fifth digit
     hidden, weight = torch.zeros(1 << 17, 1), torch.zeros(7, 1)
     loss, nll = cross_entropy(hidden, weight, torch.zeros(1 << 17, dtype=torch.long), 0.1)
     assert loss.dtype == nll.dtype == torch.float64
     assert float(nll) / (1 << 17) == pytest.approx(math.log(7), rel=1e-6)
     assert float(loss) / (1 << 17) == pytest.approx(math.log(7), rel=1e-6)
-
-
-def test_nothing_to_predict_costs_nothing() -> None:
     hidden, weight, targets = example(0, 5)
     loss, nll = cross_entropy(hidden, weight, targets, 0.1)
     loss.backward()
     assert float(loss.detach()) == float(nll) == 0 and hidden.grad.shape == (0, 6)
     assert weight.grad.tolist() == [[0] * 6] * 5
-
-
-def test_a_target_outside_the_vocabulary_is_refused() -> None:
     hidden, weight, _ = example(2, 5)
     for bad in (-1, 5):
-        with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
-            cross_entropy(hidden, weight, torch.tensor([0, bad]))
+        fails((IndexError, RuntimeError), "out of bounds", cross_entropy, hidden, weight, torch.tensor([0, bad]))
 
 
 def test_peak_memory_does_not_grow_with_tokens_times_vocabulary() -> None:
-    """Smoothing on, forward and backward, in a fresh process: 16,000 tokens more take less than the plain twin takes
-    for 3,000; what is left is how the allocator lays a few blocks.
-    """
+    """Smoothed, both ways, in a process: 16,000 tokens more take less than the plain twin takes for 3,000."""
     program = """
 import pathlib, resource, torch
 from atento.networks.vocabulary import cross_entropy, plain_cross_entropy

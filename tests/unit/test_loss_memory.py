@@ -67,6 +67,7 @@ MLM = "masked-language-model"
 NEXT, PAIR = {"vocabulary": SHIFTED}, {"source_ids": IDS, "target_ids": IDS}
 SPANS, REPLACED = {"vocabulary": CHOSEN, "span-boundary": CHOSEN}, {"generator": CHOSEN, "replaced-token": IDS}
 WINDOW = {"ids": IDS, "token_mask": torch.ones_like(IDS, dtype=torch.bool)}
+ELMO = ELMoConfig(characters=None, d_cell=8)
 CASES: dict[str, Any] = {
     "causal": lambda: (words("decoder"), Batch({"ids": IDS}, NEXT)),
     "causal, encoder": lambda: (encoder(MLM), Batch({"ids": IDS}, NEXT, causal())),
@@ -76,10 +77,7 @@ CASES: dict[str, Any] = {
     "replaced-token": lambda: (encoder("generator", "replaced-token"), Batch({"ids": IDS}, REPLACED)),
     "sequence-to-sequence": lambda: (words("encoder-decoder"), Batch(PAIR, NEXT)),
     "recurrent": lambda: (words("recurrent-seq2seq"), Batch(PAIR, NEXT)),
-    "bidirectional": lambda: (
-        words("elmo", elmo=ELMoConfig(characters=None, d_cell=8)),
-        word_batch(IDS, IDS, torch.full((B,), L)),
-    ),
+    "bidirectional": lambda: (words("elmo", elmo=ELMO), word_batch(IDS, IDS, torch.full((B,), L))),
     "window": lambda: (words("cbow", cbow=CBOWConfig(negatives=0)), Batch(WINDOW, {"window": IDS[:, 0]})),
 }
 

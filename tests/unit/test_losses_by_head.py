@@ -19,26 +19,17 @@ from atento.networks import Encoder, build_network
 from atento.networks.output import Output
 from atento.training.losses import Call, losses, set_loss
 from atento.training.step import Updater
+from failing import fails
 
 CONFIG = TrainingConfig(learning_rate=0.0, warmup=0, weight_decay=0.0, clip=0.0, label_smoothing=0.0, seed=3)
 
 
 def encoder() -> Encoder:
     torch.manual_seed(1)
-    network = build_network(
-        NetworkConfig(
-            "encoder",
-            vocab_size=23,
-            d_model=16,
-            d_ff=32,
-            n_heads=2,
-            n_layers=2,
-            dropout=0.0,
-            pooler=True,
-            embedding=InputConfig(segments=2),
-            heads=(HeadConfig("masked-language-model"), HeadConfig("next-sentence", dropout=0.0)),
-        )
-    )
+    heads = (HeadConfig("masked-language-model"), HeadConfig("next-sentence", dropout=0.0))
+    sizes: Any = {"vocab_size": 23, "d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 2, "dropout": 0.0}
+    config = NetworkConfig("encoder", pooler=True, embedding=InputConfig(segments=2), heads=heads, **sizes)
+    network = build_network(config)
     assert isinstance(network, Encoder)
     return network
 
@@ -94,7 +85,7 @@ def test_e4_two_heads_of_one_update_are_each_divided_by_their_own_targets(weight
     assert {head: one.targets for head, one in sums.items()} == {"vocabulary": 18, "next-sentence": 8}
 
 
-def test_a_head_that_one_part_alone_asks_is_divided_by_its_targets_there() -> None:
+def test_a_head_is_divided_by_its_own_targets_the_network_runs_once_and_each_needs_a_loss() -> None:
     network = encoder()
     first, second = batch(11, 3, 1), batch(12, 5, 3)
     alone = Batch(second.inputs, {"vocabulary": second.labels["vocabulary"]})
@@ -103,36 +94,26 @@ def test_a_head_that_one_part_alone_asks_is_divided_by_its_targets_there() -> No
     updater = Kept(network, CONFIG, "float32")
     updater.update([Part(first), Part(alone)], 1, 0.0)
     torch.testing.assert_close(updater.gradients["heads.next-sentence.out.weight"], expected, rtol=1e-4, atol=1e-7)
-
-
-def test_the_network_runs_once_for_all_heads_of_a_batch() -> None:
     network, runs = encoder(), []
     network.stack.register_forward_hook(lambda *given: runs.append(1))
     assert list(losses(network, batch(1, 4, 2), Call())) == ["vocabulary", "next-sentence"] and runs == [1]
-
-
-def test_a_head_without_a_loss_is_refused() -> None:
-    network = encoder()
     given = batch(1, 2, 1)
-    with pytest.raises(CapabilityError, match="no loss for the head 'spell'"):
-        losses(network, Batch(given.inputs, {"spell": given.labels["vocabulary"]}), Call())
+    spelled = Batch(given.inputs, {"spell": given.labels["vocabulary"]})
+    fails(CapabilityError, "no loss for the head 'spell'", losses, network, spelled, Call())
 
 
 def parts() -> Iterator[Part]:
     return (Part(batch(*given)) for given in PARTS)
 
 
-def test_two_heads_learn_side_by_side() -> None:
+def test_two_heads_learn_side_by_side_with_factors_of_labels_given_and_not() -> None:
     updater = Updater(encoder(), TrainingConfig(warmup=0, label_smoothing=0.0), "float32")
     means = []
     for step in range(1, 41):
         sums, _ = updater.update(parts(), step, 5e-3)
         means.append({head: one.nll / one.targets for head, one in sums.items()})
     assert all(means[-1][head] < 0.3 * means[0][head] for head in means[0])
-
-
-def test_labels_that_a_text_has_and_those_that_it_has_not_have_factors_of_their_own() -> None:
-    """The mean over labels of w·(-log σ) by hand: the second row of factors is for those that it has."""
+    # the mean over labels of w·(-log σ) by hand: the second row of factors is for those that it has
     logits, has = torch.tensor([[0.5, -1.0], [2.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     factors = torch.tensor([[0.5, 2.0], [3.0, 7.0]])
     network: Any = SimpleNamespace(read=lambda *arguments: logits)

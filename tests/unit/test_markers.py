@@ -11,6 +11,7 @@ from atento.base.errors import TokenizerError
 from atento.text import Tokenizer
 from atento.text.read_tokenizer import spelled
 from atento.text.specials import SpecialTokens
+from failing import fails
 from test_released_tokenizers import BERT, lines, put
 
 NUM = ["[NUM]", "[E1]"]
@@ -63,19 +64,15 @@ def test_k2_a_marker_is_a_token_of_texts(name: str, tmp_path: Path) -> None:
     assert both.markers == (marker, other) and both.specials.ids.keys() == plain.specials.ids.keys() - {marker, other}
 
 
-def test_k2_what_cannot_be_a_marker(tmp_path: Path) -> None:
+def test_k2_what_cannot_be_a_marker_and_special_tokens_are_counted(tmp_path: Path) -> None:
     folder = released(tmp_path / "a")
     for name, message in (
         ("[NUMB]", r"`markers`: the tokenizer has no token '\[NUMB\]'; did you mean '\[NUM\]'"),
         *((text, rf"`markers`: '\{text[:-1]}\]' has a role of its own") for text in ("[CLS]", "[UNK]", "[MASK]")),
     ):
-        with pytest.raises(TokenizerError, match=message):
-            Tokenizer.load(folder, markers=[name])
+        fails(TokenizerError, message, Tokenizer.load, folder, markers=[name])
     with pytest.raises(TokenizerError, match=r"`markers` of tokenizer_config\.json must be a list of tokens: got 3"):
         Tokenizer.load(released(tmp_path / "b", markers=3))
-
-
-def test_the_special_tokens_of_texts_are_counted() -> None:
     specials = SpecialTokens({"pad": "<pad>"}, {"<pad>": 0, "[NUM]": 1})
     assert spelled(specials, ["a", "[NUM] [NUM]", "[", "<pad>[NUM]"]) == {"[NUM]": 2, "<pad>": 1}
 
@@ -97,8 +94,7 @@ def test_k2_training_and_use_agree(tmp_path: Path, capsys: Any) -> None:
     """From a tokenizer's path and from an initial model, of ours with a fingerprint too; the run keeps the markers."""
     folder, data = released(tmp_path / "tokenizer"), {"train": TEXTS}
     number = Tokenizer.load(folder).specials.ids["[NUM]"]
-    first = _recipe(tokenizer={"path": str(folder)})
-    atento.train(first, out=tmp_path / "without", data=data)
+    atento.train(_recipe(tokenizer={"path": str(folder)}), out=tmp_path / "without", data=data)
     (warned,) = (line for line in said(capsys) if "[NUM] stands in 2 texts" in line)
     assert 'tokenizer.markers: ["[NUM]"]` lets them be tokens' in warned
     plain = atento.load(tmp_path / "without")

@@ -34,22 +34,15 @@ def test_code_is_the_mask_that_it_names(code: str) -> None:
     assert torch.equal(mask_of(code).dense(6), ALL[code].dense(6))
 
 
-def test_every_named_mask_has_a_case() -> None:
+def test_every_named_mask_has_a_case_and_what_is_none_is_one_sentence() -> None:
     assert {*NAMES, "predicate", "Mask"} == set(masks.__all__)
     assert all(any(name in code for code in ALL) for name in NAMES)
-
-
-def test_painted_cells_become_code() -> None:
     code = painted("causal() | prefix(2)", [(0, 3)], [(5, 1)])
     assert code == "(causal() | prefix(2) | allowed_pairs([(0, 3)])) & ~allowed_pairs([(5, 1)])"
     expected = (masks.causal() | masks.prefix(2)).dense(6).clone()
     expected[..., 0, 3], expected[..., 5, 1] = True, False
     assert torch.equal(mask_of(code).dense(6), expected)
-
-
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
+    for code, said in (
         ("", "this is no code of a mask"),
         ("causal(", "this is no code of a mask"),
         ("causal", "a mask is one of"),
@@ -68,9 +61,7 @@ def test_painted_cells_become_code() -> None:
         ("~" * 3000 + "causal()", "this is no code of a mask"),
         ("~" * 70 + "causal()", "at most 64 masks within one another"),
         ("causal() & " * 500 + "causal()", "at most 4,000 characters"),
-    ],
-)
-def test_what_is_no_mask_is_one_sentence(code: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said.replace("(", r"\(")) as caught:
-        mask_of(code)
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(UsageError, match=said.replace("(", r"\(")) as caught:
+            mask_of(code)
+        assert "\n" not in str(caught.value)

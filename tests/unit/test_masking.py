@@ -25,9 +25,9 @@ from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
 from atento.networks import build_network
-from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento.training.losses import Call, losses
+from failing import fails
 from masking_by_row import hide
 
 TEXTS = [
@@ -42,9 +42,8 @@ ENCODER = NetworkConfig("encoder", d_model=16, d_ff=32, n_heads=2, n_layers=1, d
 def prepared(kind: str) -> Preparation:
     tokenizer = train_tokenizer(TokenizerConfig(kind, vocab_size=150), TEXTS)  # type: ignore[arg-type]
     recipe = load_recipe({"task": "masked-language-modeling", "data": {"train": {"world": "train"}}}).recipe
-    return Preparation(
-        recipe, replace(ENCODER, vocab_size=tokenizer.vocab_size), tokenizer, Split({"text": TEXTS}, ""), "bos-eos"
-    )
+    network = replace(ENCODER, vocab_size=tokenizer.vocab_size)
+    return Preparation(recipe, network, tokenizer, Split({"text": TEXTS}, ""), "bos-eos")
 
 
 def planned(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
@@ -53,20 +52,15 @@ def planned(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches
     return made
 
 
-def word_of_each_token(tokenizer: Tokenizer, text: str) -> list[int | None]:
-    """By character offsets, which is another way than by the spelling of tokens."""
-    return tokenizer.encode_with_offsets(text).word_ids
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_e2_words_are_hidden_as_a_whole_on_any_tokenizer(kind: str) -> None:
+def test_e2_words_are_hidden_as_a_whole_and_those_of_many_texts_are_those_of_each(kind: str) -> None:
     preparation = prepared(kind)
     made = planned(preparation, ObjectiveConfig("masked", unit="words"))
     hidden_words = tokens = chosen = 0
     for epoch in range(3):
         batch = made.batch(np.arange(len(TEXTS)), epoch)
         for row, text in enumerate(TEXTS):
-            words = word_of_each_token(preparation.tokenizer, text)
+            words = preparation.tokenizer.encode_with_offsets(text).word_ids  # not by the spelling of tokens
             labels = batch.labels["vocabulary"][row, 1 : 1 + len(words)]
             assert int((batch.labels["vocabulary"][row] >= 0).sum()) == int((labels >= 0).sum())  # no special token
             for word in {number for number in words if number is not None}:
@@ -76,19 +70,8 @@ def test_e2_words_are_hidden_as_a_whole_on_any_tokenizer(kind: str) -> None:
             tokens, chosen = tokens + len(words), chosen + int((labels >= 0).sum())
     assert hidden_words >= 3 * len(TEXTS)
     assert chosen / tokens == pytest.approx(0.15, abs=0.03)
-    expected = float(made.objective.sizes(made.stores.first).sum()) * 3
-    assert chosen == pytest.approx(expected, rel=0.15)
-
-
-def test_e2_a_space_belongs_to_the_word_behind_it() -> None:
-    tokenizer = train_tokenizer(TokenizerConfig("byte"), TEXTS)
-    ids = tokenizer.encode("oi, tu")
-    assert word_numbers(tokenizer, [*ids, ids[3]]) == [0, 0, 1, 2, 2, 2, 3]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_words_of_many_texts_are_those_of_one_text_after_another(kind: str) -> None:
-    tokenizer = prepared(kind).tokenizer
+    assert chosen == pytest.approx(float(made.objective.sizes(made.stores.first).sum()) * 3, rel=0.15)
+    tokenizer = preparation.tokenizer
     table = WordNumbers(tokenizer)
     words = st.text(max_size=8).map(tokenizer.encode)
     ids = st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=12)  # special tokens, pieces in any order
@@ -102,8 +85,11 @@ def test_the_words_of_many_texts_are_those_of_one_text_after_another(kind: str) 
     check()
 
 
-def test_e2_the_rates_of_whole_words_hold_in_tokens() -> None:
-    """15 % of the tokens, whatever the lengths of words; of them 80 / 10 / 10, within 3 standard deviations."""
+def test_e2_a_space_belongs_to_the_word_behind_it_and_rates_hold_in_tokens() -> None:
+    tokenizer = train_tokenizer(TokenizerConfig("byte"), TEXTS)
+    ids = tokenizer.encode("oi, tu")
+    assert word_numbers(tokenizer, [*ids, ids[3]]) == [0, 0, 1, 2, 2, 2, 3]
+    # 15 % of the tokens, whatever the lengths of words; of them 80 / 10 / 10, within 3 standard deviations
     random = np.random.default_rng(1)
     lengths = random.integers(1, 6, 40_000)
     words = np.repeat(np.arange(len(lengths)), lengths)
@@ -142,8 +128,7 @@ def test_e2_a_batch_is_hidden_as_row_by_row(rate: float, unit: Literal["tokens",
     random = np.random.default_rng(4)
     ids = torch.from_numpy(random.integers(5, 90, (40, 33)))
     may = torch.from_numpy(random.random((40, 33)) < random.random((40, 1)) * 1.2)
-    may[3] = False
-    may[4, 1:] = False
+    may[3], may[4, 1:] = False, False
     rows = random.permutation(1000)[:40]
     masking = Masking(4, np.arange(5, 90), rate, unit)
     words = np.cumsum(random.random((40, 33)) < 0.5, axis=1)
@@ -174,9 +159,8 @@ def test_e5_spans_are_geometric_in_whole_words_and_never_neighbours() -> None:
         assert sum(end - start for start, end in ranges) == int((labels >= 0).sum()) == round(0.15 * len(words))
         lengths += [(end - start) // 2 for start, end in ranges]
         for start, end in ranges:
-            states = {
-                "mask" if token == 4 else "kept" if token == 50 else "random" for token in ids[start:end].tolist()
-            }
+            names = {4: "mask", 50: "kept"}
+            states = {names.get(token, "random") for token in ids[start:end].tolist()}
             assert len(states) == 1 or states == {"random", "kept"}  # a random token may be the token itself
             treated.append(max(states))
     # np.random.geometric has the same law, drawn again where it is above the maximum
@@ -202,11 +186,10 @@ def test_e5_short_texts_have_a_hidden_word_and_spans_within_them(n_words: int, r
 
 def boundary_batch() -> tuple[Preparation, Batch]:
     preparation = prepared("bpe")
-    made = planned(preparation, ObjectiveConfig("span-boundary"))
-    return preparation, made.batch(np.arange(6))
+    return preparation, planned(preparation, ObjectiveConfig("span-boundary")).batch(np.arange(6))
 
 
-def test_e5_the_boundary_labels_are_the_hidden_tokens_and_the_boundaries_are_not_hidden() -> None:
+def test_e5_the_boundary_labels_are_the_hidden_tokens_of_masked_objectives() -> None:
     _, batch = boundary_batch()
     labels = batch.labels["span-boundary"]
     assert torch.equal(labels, batch.labels["vocabulary"]) and batch.counts()["span-boundary"] > 0
@@ -215,6 +198,8 @@ def test_e5_the_boundary_labels_are_the_hidden_tokens_and_the_boundaries_are_not
         assert left < at < right and labels[row, left] == labels[row, right] == -1
         assert bool((labels[row, left + 1 : right] >= 0).all())
         assert int(batch.extras["span position"][row, at]) == at - left - 1
+    for kind in ("causal", "span-boundary"):
+        fails(RecipeError, f"`unit` has no effect on the objective {kind}", ObjectiveConfig, kind, unit="words")
 
 
 def test_e5_the_boundary_loss_is_that_of_a_plain_loop_and_trains_the_head() -> None:
@@ -237,10 +222,3 @@ def test_e5_the_boundary_loss_is_that_of_a_plain_loop_and_trains_the_head() -> N
     torch.testing.assert_close(sums["span-boundary"][0], total)
     gradients = torch.autograd.grad(sums["span-boundary"][0], list(head.parameters()))
     assert all(bool(gradient.abs().sum() > 0) for gradient in gradients)
-
-
-def test_e5_units_belong_to_masked_objectives() -> None:
-    with pytest.raises(RecipeError, match="`unit` has no effect on the objective causal"):
-        ObjectiveConfig("causal", unit="words")
-    with pytest.raises(RecipeError, match="`unit` has no effect on the objective span-boundary"):
-        ObjectiveConfig("span-boundary", unit="words")

@@ -29,6 +29,7 @@ from atento.attention.masks import (
     prefix,
     window,
 )
+from failing import fails
 
 B, H, S = 3, 2, 5
 CPU = torch.device("cpu")
@@ -105,10 +106,7 @@ pairs = st.recursive(
 @settings(max_examples=50)
 @given(pair=pairs, queries=st.integers(1, S + 2))
 def test_a16_any_expression_of_masks_equals_brute_force(pair: Pair, queries: int) -> None:
-    """And, or, not, by head, of every kind; mixed sizes of batch and heads; fewer, as many or more queries than keys.
-
-    Queries before the first key stand in no document and in no square.
-    """
+    """And, or, not, by head, of every kind; any sizes. Queries before the first key stand in no document or square."""
     got = pair.mask.dense(queries, S)
     assert got.dtype == torch.bool and got.shape[2:] == (queries, S)
     assert got.shape[0] in (1, B) and got.shape[1] in (1, H)
@@ -116,15 +114,9 @@ def test_a16_any_expression_of_masks_equals_brute_force(pair: Pair, queries: int
     for b, h, i, k in product(range(B), range(H), range(queries), range(S)):
         expected[b, h, i, k] = pair.brute(b, h, S - queries + i, k)
     assert torch.equal(got.expand(B, H, queries, S), expected)
-
-
-@settings(max_examples=50)
-@given(pair=pairs)
-def test_a_mask_that_does_not_look_ahead_has_nothing_above_the_diagonal(pair: Pair) -> None:
-    """So a cache is never wrong: "does not look ahead" is a promise, kept for every expression."""
+    # "does not look ahead" is a promise, so that a cache is never wrong: nothing is above the diagonal
     matrix = pair.mask.dense(S)
-    ahead = bool(matrix.triu(1).any())
-    assert pair.mask.looks_ahead or not ahead
+    assert pair.mask.looks_ahead or not bool(matrix.triu(1).any())
     if pair.mask.max_ahead is not None and pair.mask.max_ahead >= 0:
         assert not bool(matrix.triu(pair.mask.max_ahead + 1).any())
 
@@ -152,31 +144,20 @@ some_keys = st.one_of(
 
 @settings(max_examples=50)
 @given(pair=pairs, queries=st.integers(1, S + 2), ends=part)
-def test_a19_no_key_outside_the_reach_is_seen(pair: Pair, queries: int, ends: list[int]) -> None:
-    """For any queries, in any row and in each; what is within reach is sorted and exists."""
+def test_a19_keys_are_seen_within_reach_alone_and_by_all_where_clear(pair: Pair, queries: int, ends: list[int]) -> None:
+    """For any queries, in any row and in each; what is within reach is sorted and exists; clear is unmasked."""
     first, last = (min(end, queries) for end in ends)
     lowered = lower(pair.mask, queries, S, CPU)
     seen = pair.mask.dense(queries, S).expand(B, H, queries, S)[:, :, first:last]
     for row in (None, *range(B)):
+        own = seen if row is None else seen[row]
         reach = listed(lowered.reachable(first, last, row))
         assert reach == sorted(set(reach)) and set(reach) <= set(range(S))
-        outside = torch.ones(S, dtype=torch.bool)
-        outside[reach] = False
-        assert not bool((seen if row is None else seen[row])[..., outside].any())
+        assert not bool(own[..., [key for key in range(S) if key not in reach]].any())
         assert lowered.per_row or reach == listed(lowered.reachable(first, last, None))  # else all rows share blocks
-
-
-@settings(max_examples=50)
-@given(pair=pairs, queries=st.integers(1, S + 2), ends=part)
-def test_a19_keys_called_clear_are_seen_by_all_queries(pair: Pair, queries: int, ends: list[int]) -> None:
-    """For any queries, in any row and in each: kernels mask nothing there."""
-    first, last = (min(end, queries) for end in ends)
-    lowered = lower(pair.mask, queries, S, CPU)
-    seen = pair.mask.dense(queries, S).expand(B, H, queries, S)[:, :, first:last]
-    for row in (None, *range(B)) if first < last else ():
-        low, high = lowered.unmasked(first, last, row)
-        assert 0 <= low <= S and high <= S
-        assert low >= high or bool((seen if row is None else seen[row])[..., low:high].all())
+        if first < last:
+            low, high = lowered.unmasked(first, last, row)
+            assert 0 <= low <= S and high <= S and (low >= high or bool(own[..., low:high].all()))
 
 
 def test_a19_what_is_clear_is_no_narrower_than_it_might_be() -> None:
@@ -225,18 +206,7 @@ def test_queries_and_keys_of_a_tensor_that_broadcasts(shape: tuple[int, ...]) ->
     expected = given_one.expand(B, H, 3, S)[2:, :, 1:, [0, 3]]
     strip = lowered.for_queries(slice(1, 3), torch.tensor([0, 3]), 2)
     assert strip is not None and torch.equal(strip.expand(expected.shape), expected)
-    with pytest.raises(ValueError, match="a mask over 4 keys does not fit: got 5 keys"):
-        lower(torch.ones(3, 4, dtype=torch.bool), 3, S, CPU)
-
-
-@settings(max_examples=25)
-@given(pair=pairs, rows=st.lists(st.integers(0, B - 1), min_size=1, max_size=4))
-def test_lowered_masks_follow_the_rows_of_a_search(pair: Pair, rows: list[int]) -> None:
-    dense = pair.mask.dense(S).expand(B, H, S, S)
-    lowered = lower(pair.mask, S, S, CPU).select(torch.tensor(rows))
-    strip = lowered.for_queries(slice(0, S))
-    got = torch.ones(1, dtype=torch.bool) if strip is None else strip
-    assert torch.equal(got.expand(len(rows), H, S, S), dense[rows])
+    fails(ValueError, "over 4 keys does not fit: got 5 keys", lower, torch.ones(3, 4, dtype=torch.bool), 3, S, CPU)
 
 
 def test_a19_reaches_are_no_wider_than_they_need_be() -> None:
@@ -267,13 +237,11 @@ def test_a19_reaches_are_no_wider_than_they_need_be() -> None:
     assert [packed.reachable(4, 6, row) for row in (0, 1, None)] == [(3, 6), (0, 0), (3, 6)]
     assert packed.per_row and not lower(documents(rows[:1]), 6, 6, CPU).per_row
     lengths = prefix(torch.tensor([3, 8]))
-    assert lengths.reachable is not None
-    assert [lengths.reachable(4, 6, 9, row) for row in (0, 1, None)] == [(0, 6), (0, 8), (0, 8)]
+    assert lengths.reachable and [lengths.reachable(4, 6, 9, row) for row in (0, 1, None)] == [(0, 6), (0, 8), (0, 8)]
 
 
 def test_a19_reaches_with_gaps_are_lists_of_keys() -> None:
-    chosen = global_tokens([0, 50])
-    local = window(1, 0) | chosen
+    chosen, local = global_tokens([0, 50]), window(1, 0) | global_tokens([0, 50])
     kept = blocks(torch.tensor([[1, 0, 0, 1], [0, 0, 1, 0]]).bool(), 4)
     cases: list[tuple[Mask, int, int, list[int]]] = [
         (chosen, 10, 20, [0, 50]),
@@ -304,10 +272,13 @@ def test_a19_squares_of_a_mask_are_kept_where_any_pair_is(pair: Pair, queries: i
 
 
 @settings(max_examples=50)
-@given(pair=pairs)
-def test_lowering_keeps_the_matrix_and_marks_the_rows_without_keys(pair: Pair) -> None:
+@given(pair=pairs, rows=st.lists(st.integers(0, B - 1), min_size=1, max_size=4))
+def test_lowering_keeps_the_matrix_marks_empty_rows_and_follows_a_search(pair: Pair, rows: list[int]) -> None:
     lowered = lower(pair.mask, S, S, CPU)
     dense = pair.mask.dense(S)
+    strip = lowered.select(torch.tensor(rows)).for_queries(slice(0, S))
+    got = torch.ones(1, dtype=torch.bool) if strip is None else strip
+    assert torch.equal(got.expand(len(rows), H, S, S), dense.expand(B, H, S, S)[rows])
     if lowered.allowed is None:
         assert bool(dense.all())
         return
@@ -348,15 +319,12 @@ def drawn(mask: Mask, *size: int, row: int = 0) -> str:
     return " ".join("".join(map(str, line)) for line in mask.dense(*size)[row, 0].int().tolist())
 
 
-def test_a7_the_matrix_of_the_notes() -> None:
+def test_a7_a16_a19_l2_c10_e1_masks_by_hand_and_drawn() -> None:
     """S3's 4×4: zeros on and under the diagonal, −∞ above it."""
     inf = float("-inf")
     assert causal().additive(4).tolist() == [[[[0] * n + [inf] * (4 - n) for n in range(1, 5)]]]
     assert additive(torch.tensor([True, False]), torch.float64).tolist() == [0.0, inf]
-
-
-def test_l2_c10_e1_masks_by_hand() -> None:
-    """Row 3 of "o gato pulou alto" is 1110 causal (S1 forgets itself), 1111 bidirectional; a cached step of packing."""
+    # row 3 of "o gato pulou alto" is 1110 causal (S1 forgets itself), 1111 bidirectional; a cached step of packing
     assert drawn(causal(), 4).split()[2] == "1110" and drawn(bidirectional(), 4).split()[2] == "1111"
     assert drawn(prefix(2), 4) == "1100 1100 1110 1111"
     by_row = prefix(torch.tensor([0, 3]))
@@ -365,30 +333,23 @@ def test_l2_c10_e1_masks_by_hand() -> None:
     assert drawn(documents(torch.tensor([[7, 7, 3, -1]])), 4) == "1100 1100 0010 0000"
     packed = causal() & documents(torch.tensor([[0, 0, 1, 1]]))
     assert drawn(packed, 4) == "1000 1100 0010 0011" and drawn(packed, 1, 4) == "0011"
-
-
-def test_a16_token_0_may_see_token_3_as_well() -> None:
+    # token 0 may see token 3; Longformer's pattern; head 1 of two, and row 1 of two, and the last query alone
     assert (causal() | allowed_pairs({(0, 3)})).draw(4) == "■ · · ■\n■ ■ · ·\n■ ■ ■ ·\n■ ■ ■ ■"
-
-
-def test_a19_a_window_with_global_tokens_is_drawn() -> None:
-    """Longformer's pattern; then head 1 of two, and row 1 of two, and the last query alone."""
     assert (window(1, 1) | global_tokens(1)).draw(4) == "■ ■ ■ ■\n■ ■ ■ ·\n■ ■ ■ ■\n■ · ■ ■"
     two = per_head([causal(), dilated(2)]) & padding(torch.tensor([3, 2]))
     assert two.draw(3, head=1) == "■ · ■\n· ■ ·\n■ · ■" and two.draw(1, 3, row=1) == "■ ■ ·"
     assert blocks(torch.eye(2).bool(), 2).draw(3) == "■ ■ ·\n■ ■ ·\n· · ■"
 
 
-def test_lengths_and_a_boolean_matrix_say_the_same() -> None:
+def test_what_masks_say_alike_what_kernels_know_of_them_and_their_names() -> None:
     lengths = torch.tensor([0, 2, 4])
     assert torch.equal(padding(lengths).dense(4), padding(torch.arange(4) < lengths[:, None]).dense(4))
     assert (causal() & padding(ones(2, 4))).dense(2, 4).shape == (2, 1, 2, 4)  # keys of its own serve a step too
-
-
-def test_joining_with_a_full_mask_keeps_what_kernels_know() -> None:
     either = causal() | bidirectional()
     assert (causal() & bidirectional()).form == (bidirectional() & causal()).form == "causal"
     assert either.form == "any" and bool(either.dense(3).all())
+    assert repr(~(causal() & padding(lengths)) | window(2, 1)) == "Mask((~(causal & padding) | window(2, 1)))"
+    assert repr(lookahead(3)) == "Mask(lookahead(3))" and repr(prefix(2)) == "Mask(prefix(2))"
 
 
 def test_a_rule_that_asks_for_rows_or_heads_says_how_many() -> None:
@@ -401,12 +362,6 @@ def test_a_rule_that_asks_for_rows_or_heads_says_how_many() -> None:
     mask = predicate(lambda b, h, q, k: k < lengths[b], batch=2)
     assert mask.dense(1, 6).sum(dim=-1).flatten().tolist() == [6, 3]
     assert predicate(lambda b, h, q, k: k < lengths[:1][b]).dense(1, 6).sum() == 6  # a table of one row is for one row
-
-
-def test_a_mask_says_what_it_is() -> None:
-    lengths = torch.tensor([1])
-    assert repr(~(causal() & padding(lengths)) | window(2, 1)) == "Mask((~(causal & padding) | window(2, 1)))"
-    assert repr(lookahead(3)) == "Mask(lookahead(3))" and repr(prefix(2)) == "Mask(prefix(2))"
 
 
 def ones(*size: int) -> Tensor:
@@ -449,47 +404,23 @@ NO_NUMBERS: Refused = [
     (lambda: dilated(0), "`step` must be a whole number, 1 or more: got 0"),
     (lambda: dilated(2, -1), "`reach` must be a whole number, 0 or more: got -1"),
     *(
-        (
-            lambda given=given: global_tokens(given),
-            f"`positions` must name at least one position, none negative: got {given}",
-        )
-        for given in (0, -2, [], [3, -1])
+        (lambda n=n: global_tokens(n), f"`positions` must name at least one position, none negative: got {n}")
+        for n in (0, -2, [], [3, -1])
     ),
-    (
-        lambda: blocks(torch.ones(2, 2), 4),
-        "`allowed_blocks` must be a boolean matrix, or one for each head: got torch.f",
-    ),
-    (
-        lambda: blocks(ones(2), 4),
-        "`allowed_blocks` must be a boolean matrix, or one for each head: got torch.bool (2,)",
-    ),
+    (lambda: blocks(torch.ones(2, 2), 4), "`allowed_blocks` must be a boolean matrix, or one for each head: got tor"),
+    (lambda: blocks(ones(2), 4), "`allowed_blocks` must be a boolean matrix, or one for each head: got torch.bool (2"),
     (lambda: blocks(ones(2, 2), 0), "`size` must be a whole number, 1 or more: got 0"),
     (lambda: blocks(ones(2, 2), 2).dense(5), "the mask blocks(2) was made for 4 queries and 4 keys"),
     (lambda: per_head([]), "`per_head` takes one mask for each head, none of which depends on the head itself"),
     (lambda: per_head([causal(), per_head([causal()] * 2)]), "`per_head` takes one mask for each head, none of which"),
-    (
-        lambda: per_head([causal(), rows(1, 2), rows(1, 2, 3)]),
-        "masks of batch 2 and 3 cannot be combined: prefix(rows),",
-    ),
-    (
-        lambda: per_head([packed_rows(4), packed_rows(5)]),
-        "masks made for 4 and 5 keys cannot be combined: documents, doc",
-    ),
-    (
-        lambda: lower(per_head([packed_rows(4), causal()]), 5, 5, CPU),
-        "the mask per_head(documents, causal) was made for 4",
-    ),
+    (lambda: per_head([causal(), rows(1, 2), rows(1, 2, 3)]), "masks of batch 2 and 3 cannot be combined: prefix("),
+    (lambda: per_head([packed_rows(4), packed_rows(5)]), "masks made for 4 and 5 keys cannot be combined: documents"),
+    (lambda: lower(per_head([packed_rows(4), causal()]), 5, 5, CPU), "the mask per_head(documents, causal) was made "),
     (lambda: (causal() & padding(ones(2, 4))).dense(5), "the mask causal & padding was made for 4 keys: got 5"),
     (lambda: packed_rows(3).dense(1, 4), "the mask documents was made for 3 keys: got 4"),
-    (
-        lambda: padding(torch.tensor([1, 2])) & rows(1, 2, 3),
-        "masks of batch 2 and 3 cannot be combined: padding, prefix(",
-    ),
+    (lambda: padding(torch.tensor([1, 2])) & rows(1, 2, 3), "masks of batch 2 and 3 cannot be combined: padding, pre"),
     (lambda: own(2) | own(4), "masks of heads 2 and 4 cannot be combined: own2, own4"),
-    (
-        lambda: padding(ones(2, 4)) & ~padding(ones(2, 5)),
-        "masks made for 4 and 5 keys cannot be combined: padding, ~(pa",
-    ),
+    (lambda: padding(ones(2, 4)) & ~padding(ones(2, 5)), "masks made for 4 and 5 keys cannot be combined: padding, ~"),
 ]
 
 

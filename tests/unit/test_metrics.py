@@ -4,7 +4,6 @@ import importlib.util
 import math
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,7 +35,7 @@ SCRIPTS = {  # two lines each, and the tokenizer of BLEU without packages for Ja
 }
 
 
-def test_bleu_of_the_notes_pair_by_hand() -> None:
+def test_bleu_by_hand_clipped_and_perfect_where_text_is_identical() -> None:
     """Spec section 3: 40.94 with BP .819; 5, 3, 1 of the n-grams match, and no 4-gram, which counts as half of one."""
     score = bleu(*CAT)
     penalty = math.exp(1 - 6 / 5)
@@ -44,17 +43,11 @@ def test_bleu_of_the_notes_pair_by_hand() -> None:
     assert round(score.value, 2) == 40.94 and round(score.parts["bp"], 3) == 0.819
     parts = {"p1": 100, "p2": 75, "p3": 100 / 3, "p4": 25, "bp": penalty, "length": 5, "reference_length": 6}
     assert score.parts == pytest.approx(parts)
-
-
-def test_bleu_clips_at_the_reference_that_has_most() -> None:
-    """Spec section 3, Papineni's example: "the" seven times, at most two of them in one reference."""
+    # spec section 3, Papineni's example: "the" seven times, at most two of them in one reference
     references = [["the cat is on the mat"], ["there is a cat on the mat"]]
     assert bleu(["the the the the the the the"], references).parts["p1"] == pytest.approx(200 / 7)
     assert bleu(["the the the the the the the"], [references[1]]).parts["p1"] == pytest.approx(100 / 7)
-
-
-def test_identical_text_is_perfect_even_where_it_is_short() -> None:
-    """Spec section 3, the notes' pair: three and four words, together one 4-gram; 7 of 7 words."""
+    # spec section 3, the notes' pair: three and four words, together one 4-gram; 7 of 7 words
     texts = ["eu amo PLN", "como vai você hoje"]
     score = bleu(texts, texts)
     assert score.value == pytest.approx(100) and score.parts["length"] == 7
@@ -92,50 +85,23 @@ def test_the_tokenizer_is_sacrebleus_for_the_script_of_the_references() -> None:
         fails(MissingPartError, r"pip install 'sacrebleu\[ja\]'", bleu, right, right, tokenize="ja-mecab")
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "said"),
-    [
+def test_references_that_leave_a_score_no_meaning_are_warned_of() -> None:
+    for name, texts, said in (
         ("chrf", ["", " "], "every reference is empty"),
         ("exact-match", [""], "every reference is empty"),
         ("rouge", ["...", "!?"], "no reference has a word by the tokenizer unicode"),
         ("entity-f1", [["O", "O"], ["O"]], "no right tag is part of an entity"),
         ("multilabel-f1", [[], []], "no example has a right label"),
-    ],
-)
-def test_references_that_leave_a_score_no_meaning_are_warned_of(name: str, given: list[Any], said: str) -> None:
-    with pytest.warns(ScoreWarning, match=said):
-        metric_named(name)(given, given)
+    ):
+        with pytest.warns(ScoreWarning, match=said):
+            metric_named(name)(texts, texts)
 
 
-def test_one_item_has_no_interval_and_two_words_no_bleu() -> None:
+def test_one_item_has_no_interval_and_options_change_the_settings_line() -> None:
     with pytest.warns(ScoreWarning, match="no reference has more than 2 words by the tokenizer 13a"):
         assert bleu(["bom dia"], ["bom dia"]).value == 0
     with pytest.warns(ScoreWarning, match="one item alone does not vary"):
         assert chrf(["a"], ["a"]).interval() == (100, 100)
-
-
-def test_ter_counts_edits_by_the_reference_word() -> None:
-    score = ter(["o gato no tapete", "a b"], ["o gato está no tapete", "a c"])
-    assert score.value == pytest.approx(100 * 2 / 7) and score.parts == {"edits": 2, "reference_length": 7}
-    assert score.per_sentence() == pytest.approx([20, 50])
-
-
-def test_chrf_by_hand() -> None:
-    """One order: "ab" against "abc" has precision 1 and recall 2/3, and recall counts four times (beta 2)."""
-    score = chrf(["ab"], ["abc"], char_order=1)
-    assert score.value == pytest.approx(100 * 5 * (2 / 3) / (4 + 2 / 3)) and score.name == "chrF2"
-    assert score.parts == pytest.approx({"precision": 100, "recall": 200 / 3})
-    assert chrf(["ab"], ["abc"], word_order=2).name == "chrF2++"
-
-
-def test_exact_match_takes_any_reference_and_keeps_accents_and_case() -> None:
-    score = exact_match(["avó", "sim", "não"], [["avô", "Sim", "não"], ["avó", "", "no"]])
-    assert score.value == pytest.approx(200 / 3) and score.parts == {"matches": 2, "count": 3}
-    assert exact_match(["avó"], ["avo"]).value == 0
-    assert score.settings == "nrefs:2|case:mixed"
-
-
-def test_options_change_the_settings_line() -> None:
     assert bleu(["A b c d"], ["a b c d"]).value < 100
     score = bleu(["A b c d"], ["a b c d"], lowercase=True, tokenize="none", smooth="floor", max_order=2)
     assert score.value == pytest.approx(100) and "p3" not in score.parts
@@ -143,6 +109,21 @@ def test_options_change_the_settings_line() -> None:
     assert bleu(*CAT, smooth="none").value == 0
     assert ter(["A"], ["a"]).value == 0 and ter(["A"], ["a"], case_sensitive=True).value == 100
     assert str(score).startswith("BLEU 100.00 nrefs:1|case:lc")
+
+
+def test_ter_counts_edits_by_the_reference_word_and_chrf_and_exact_match_by_hand() -> None:
+    score = ter(["o gato no tapete", "a b"], ["o gato está no tapete", "a c"])
+    assert score.value == pytest.approx(100 * 2 / 7) and score.parts == {"edits": 2, "reference_length": 7}
+    assert score.per_sentence() == pytest.approx([20, 50])
+    """One order: "ab" against "abc" has precision 1 and recall 2/3, and recall counts four times (beta 2)."""
+    score = chrf(["ab"], ["abc"], char_order=1)
+    assert score.value == pytest.approx(100 * 5 * (2 / 3) / (4 + 2 / 3)) and score.name == "chrF2"
+    assert score.parts == pytest.approx({"precision": 100, "recall": 200 / 3})
+    assert chrf(["ab"], ["abc"], word_order=2).name == "chrF2++"
+    score = exact_match(["avó", "sim", "não"], [["avô", "Sim", "não"], ["avó", "", "no"]])
+    assert score.value == pytest.approx(200 / 3) and score.parts == {"matches": 2, "count": 3}
+    assert exact_match(["avó"], ["avo"]).value == 0
+    assert score.settings == "nrefs:2|case:mixed"
 
 
 @pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.outputs in ("texts", "classes")])
@@ -168,13 +149,16 @@ def test_texts_are_strings(name: str) -> None:
         fails(UsageError, f"must be strings: got {got}", METRICS[name].score, predictions, references)
 
 
-def test_unknown_names_and_options_list_the_known() -> None:
+def test_unknown_names_and_options_list_the_known_and_ranges_are_said() -> None:
     known = "accuracy, bertscore, bleu, calibration-error, chrf"
     fails(UsageError, f"unknown metric 'blue'; did you mean 'bleu'.* Known: {known}", metric_named, "blue")
     fails(UsageError, r"smoothing 'x'.* Known: add-k, exp, floor, none", bleu, ["a"], ["a"], smooth="x")
     fails(UsageError, "tokenizer '13b'; did you mean '13a'", bleu, ["a"], ["a"], tokenize="13b")
     fails(UsageError, "`max_order` must be at least 1: got 0", bleu, ["a"], ["a"], max_order=0)
     fails(UsageError, r"`char_order` and `beta` .* got 0, 2 and 0", chrf, ["a"], ["a"], char_order=0)
+    for level in (0, 1, -1, 95, float("nan")):
+        fails(UsageError, "`level` must lie between 0 and 1: got", bleu(["a"], ["a"]).interval, level=level)
+    fails(UsageError, "`samples` must be at least 1: got 0", bleu(["a"], ["a"]).interval, samples=0)
 
 
 words = st.lists(st.sampled_from(["o", "gato", "não", "está", "aqui", "."]), max_size=9).map(" ".join)
@@ -190,13 +174,12 @@ def test_scores_stay_in_range_and_sums_make_the_value(pairs: list[tuple[str, str
         score = metric.score(predictions, references)
         assert score.value >= 0 and (score.value <= 100 + 1e-9 or name == "ter")
         assert len(score.segments) == len(pairs) == len(score.per_sentence())
-        turned = metric.score(predictions[::-1], references[::-1])
-        assert turned.value == pytest.approx(score.value)
+        assert metric.score(predictions[::-1], references[::-1]).value == pytest.approx(score.value)
         low, high = score.interval(samples=20)
         assert 0 <= low <= high
 
 
-def test_interval_is_that_of_a_plain_bootstrap() -> None:
+def test_interval_is_that_of_a_plain_bootstrap_and_covers_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The matrix product against the same draws summed one by one."""
     import numpy as np
 
@@ -206,18 +189,13 @@ def test_interval_is_that_of_a_plain_bootstrap() -> None:
     drawn = np.random.default_rng(5).choice(30, size=(200, 30), replace=True)
     values = [bleu([predictions[i] for i in row], [references[i] for i in row], max_order=2).value for row in drawn]
     assert score.interval(level=0.8, samples=200, seed=5) == pytest.approx(tuple(np.quantile(values, [0.1, 0.9])))
-
-
-def test_interval_does_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     score = chrf([f"palavra {number}" for number in range(10)], [f"palavras {number * 7}" for number in range(10)])
     whole = score.interval(samples=300)
     assert score.interval(samples=300) == whole and score.interval(samples=300, seed=2) != whole
     monkeypatch.setattr("atento.metrics.score._BLOCK", 70)
     assert score.interval(samples=300) == whole
-
-
-def test_interval_covers_the_truth_as_often_as_it_says() -> None:
-    """300 test sets of 80 sentences, 60 % of them right: a 90 % interval should hold 60 in about 90 % of them."""
+    monkeypatch.undo()
+    # 300 test sets of 80 sentences, 60 % of them right: a 90 % interval should hold 60 in about 90 % of them
     import random
 
     draw, held = random.Random(1), 0
@@ -228,13 +206,7 @@ def test_interval_covers_the_truth_as_often_as_it_says() -> None:
     assert 0.84 <= held / 300 <= 0.96  # three and a half standard errors on either side
 
 
-def test_levels_and_samples_out_of_range() -> None:
-    for level in (0, 1, -1, 95, float("nan")):
-        fails(UsageError, "`level` must lie between 0 and 1: got", bleu(["a"], ["a"]).interval, level=level)
-    fails(UsageError, "`samples` must be at least 1: got 0", bleu(["a"], ["a"]).interval, samples=0)
-
-
-def test_paired_test_knows_a_real_difference_from_chance() -> None:
+def test_paired_test_knows_a_real_difference_from_chance_and_from_none() -> None:
     truth = [f"frase {number}" for number in range(200)]
     good = [text if number % 10 else "x" for number, text in enumerate(truth)]  # 90 % right
     poor = [text if number % 2 else "x" for number, text in enumerate(truth)]  # 50 % right
@@ -245,17 +217,11 @@ def test_paired_test_knows_a_real_difference_from_chance() -> None:
     assert paired_test(exact_match, good, near, truth, samples=500).p_value > 0.3
     same = paired_test("bleu", good, good, truth, samples=50)
     assert (same.difference, same.p_value) == (0.0, 1.0)  # sacrebleu says 1 / 51: no stray is above 0
-
-
-def test_a_system_does_not_differ_from_itself_and_unequal_outputs_are_refused() -> None:
     truth = ["o gato dorme", "a casa é azul", "ela canta"]
     for metric in ("bleu", "chrf", "exact-match", "rouge"):
         assert paired_test(metric, truth, list(truth), truth, samples=50).p_value == 1.0
     fails(UsageError, "one output a sentence .* got 2 and 1", paired_test, "bleu", ["a", "b"], ["a"], ["a", "b"])
     fails(UsageError, "unknown metric 'nist'", paired_test, "nist", ["a"], ["a"], ["a"])
-
-
-def test_metrics_load_neither_torch_nor_numpy_nor_sacrebleu() -> None:
     code = "import sys, atento.metrics; print({'torch', 'numpy', 'sacrebleu'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -13,7 +13,7 @@ from atento.tasks.split_evaluation import metric_options, metric_scores
 from failing import fails
 
 
-def test_by_hand() -> None:
+def test_by_hand_with_the_answers_of_each_question_side_by_side() -> None:
     """Case, punctuation, articles and spaces do not count; of "in the year 1945" and "1945" one word of three."""
     score = squad(
         ["The Eiffel Tower!", "in the year 1945", "a  blue whale", "nobody"],
@@ -23,25 +23,22 @@ def test_by_hand() -> None:
     assert score.value == pytest.approx(62.5)
     assert score.parts == pytest.approx({"exact_match": 50, "f1": 62.5})
     assert score.name == "SQuAD F1" and score.settings == "version:2.0|articles:en|case:lc"
-
-
-def test_words_count_as_often_as_both_have_them() -> None:
+    # words count as often as both have them
     score = squad(["york york new"], ["new york new york"])
     assert score.value == pytest.approx(100 * 2 * 3 / (3 + 4)) and score.parts["exact_match"] == 0
+    tuples = squad(["x y", ""], [("x", "x y z"), ("q",)])
+    assert squad(["x y", ""], [["x", "q"], ["x y z", ""]]).value == tuples.value == pytest.approx(40)
+    assert squad(["x y", ""], ["x y", "q"]).value == 50
 
 
-def test_questions_without_an_answer() -> None:
+def test_questions_without_an_answer_articles_and_versions() -> None:
     score = squad(["", "guess", "", "Paris"], [(), (), ("Rome",), ("Paris", "paris, France")])
     assert score.per_sentence() == [100, 0, 0, 100]
-    assert score.parts == pytest.approx(
-        {"exact_match": 50, "f1": 50, "exact_match_answerable": 50, "f1_answerable": 50, "exact_match_unanswerable": 50}
-    )
+    parts = ("exact_match", "f1", "exact_match_answerable", "f1_answerable", "exact_match_unanswerable")
+    assert score.parts == pytest.approx(dict.fromkeys(parts, 50))
     assert squad(["", "x"], ["", ""]).parts["exact_match_unanswerable"] == 50
     assert squad(["", "x"], ["", ""]).value == 50
-
-
-def test_articles_of_a_language() -> None:
-    """Whole words alone: "oito" and "uma-só" keep theirs; "the" is a word of Portuguese text, and "o" of English."""
+    # whole words alone: "oito" and "uma-só" keep theirs; "the" is a word of Portuguese text, and "o" of English
     assert squad(["o gato"], ["gato"], language="pt").parts["exact_match"] == 100
     assert squad(["umas casas e uns barcos"], ["casas e barcos"], language="pt_BR").value == 100
     assert squad(["oito"], ["ito"], language="PT-br").value == 0
@@ -50,20 +47,11 @@ def test_articles_of_a_language() -> None:
     german = squad(["the Hund"], ["Hund"], language="de")
     assert german.parts["exact_match"] == 0 and german.settings == "version:2.0|articles:none|case:lc"
     assert squad(["à noite"], ["noite"], language="pt").parts["exact_match"] == 0  # "à" is no article here
-
-
-def test_the_two_versions_differ_where_nothing_is_left_of_an_answer() -> None:
-    """The answer "A": both scripts find it equal, but 1.1 counts no common word."""
+    # the answer "A": both scripts find it equal, but 1.1 counts no common word
     assert squad(["A"], [("A",)], version="2.0").value == 100
     old = squad(["A"], [("A",)], version="1.1")
     assert (old.value, old.parts["exact_match"]) == (0, 100)
     fails(UsageError, r"question 2 has no answer: .* 1\.1", squad, ["a", "b"], [("a",), ()], version="1.1")
-
-
-def test_reference_sets_are_the_answers_of_each_question_side_by_side() -> None:
-    tuples = squad(["x y", ""], [("x", "x y z"), ("q",)])
-    assert squad(["x y", ""], [["x", "q"], ["x y z", ""]]).value == tuples.value == pytest.approx(40)
-    assert squad(["x y", ""], ["x y", "q"]).value == 50
 
 
 def plain(text: str) -> list[str]:
@@ -123,28 +111,19 @@ def test_interval_and_paired_test() -> None:
     assert test.difference == pytest.approx(40) and test.p_value == pytest.approx(1 / 201)
 
 
-@pytest.mark.parametrize(
-    ("predictions", "references", "message"),
-    [
+def test_what_is_refused_and_portuguese_articles_by_name() -> None:
+    for predictions, references, message in (
         (["a"], [("a",), ("b",)], "got 1 predictions and 2 references"),
         (["a", "b"], [["a"]], "a reference set of 1; the right answers of one question are a tuple"),
         ([], [], "there is nothing to score: got 0 predictions"),
         (["a", 3], ["a", "b"], "must be strings: got 3"),
         (["a"], [(None,)], "must be strings: got None"),
         ("a", ["a"], "must be lists of strings: got one string"),
-    ],
-)
-def test_what_is_refused(predictions: list[str], references: list[str], message: str) -> None:
-    fails(UsageError, message, squad, predictions, references)
-
-
-def test_options_that_are_refused() -> None:
+    ):
+        fails(UsageError, message, squad, predictions, references)
     fails(UsageError, r"`version` must be 1\.1 or 2\.0: got '2'", squad, ["a"], ["a"], version="2")
     fails(UsageError, "`language` must be a code such as en: got 'English'", squad, ["a"], ["a"], language="English")
-
-
-def test_portuguese_articles_are_left_out_by_name_in_training_and_evaluation() -> None:
-    """A recipe names a metric and no language."""
+    # A recipe names a metric and no language
     predictions, references = ["o gato", "an apple"], ["um gato", "apple"]
     score = METRICS["squad-pt"].score(predictions, references)
     assert score.parts == squad(predictions, references, language="pt").parts != squad(predictions, references).parts

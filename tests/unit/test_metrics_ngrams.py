@@ -9,23 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.base.errors import UsageError
-from atento.metrics.ngrams import (
-    characters,
-    clipped_matches,
-    clipped_matches_with_mean,
-    common_subsequences,
-    count_ngrams,
-    words,
-)
-from atento.metrics.utilities import (
-    UTILITIES,
-    bleu_utility,
-    chrf_utility,
-    embedding_utility,
-    rouge_utility,
-    token_f1_utility,
-    utility_named,
-)
+from atento.metrics import ngrams as counting
+from atento.metrics import utilities
+from failing import fails
 
 sentences = st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", "é"]), max_size=9), min_size=1, max_size=7)
 texts = st.lists(st.text("ab cé.\n", max_size=12), min_size=1, max_size=6)
@@ -38,7 +24,7 @@ def by_hand(text: list[str] | str, order: int) -> Counter[tuple[str, ...]]:
 @given(sentences)
 def test_ngrams_are_those_of_a_counter(lists: list[list[str]]) -> None:
     """Every different n-gram of every text once, with its count; the same number for the same n-gram."""
-    for order, found in enumerate(count_ngrams(words(lists), 4), 1):
+    for order, found in enumerate(counting.count_ngrams(counting.words(lists), 4), 1):
         right = [by_hand(one, order) for one in lists]
         assert found.total.tolist() == [one.total() for one in right]
         assert len(found.text) == sum(len(one) for one in right)
@@ -51,37 +37,32 @@ def test_ngrams_are_those_of_a_counter(lists: list[list[str]]) -> None:
 def test_clipped_matches_are_counters_cut(lists: list[list[str]], data: st.DataObject) -> None:
     places = st.lists(st.integers(0, len(lists) - 1), min_size=1, unique=True)
     rows, columns = (np.array(data.draw(places)) for _ in range(2))
-    for order, found in enumerate(count_ngrams(words(lists), 3), 1):
+    for order, found in enumerate(counting.count_ngrams(counting.words(lists), 3), 1):
         right = [[(by_hand(lists[i], order) & by_hand(lists[j], order)).total() for j in columns] for i in rows]
-        assert clipped_matches(found, rows, columns).tolist() == right
+        assert counting.clipped_matches(found, rows, columns).tolist() == right
 
 
-def test_ngrams_too_many_for_one_number_are_numbered_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ngrams_of_any_length_and_number_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a large vocabulary: the same entries where every order, and where none, gets new numbers."""
     draw = np.random.default_rng(1)
     lists = [[str(n) for n in draw.integers(0, 6, 30)] for _ in range(5)]
-    usual = count_ngrams(words(lists), 4)
+    usual = counting.count_ngrams(counting.words(lists), 4)
     monkeypatch.setattr("atento.metrics.ngrams._LARGEST", 1)
-    for found, right in zip(count_ngrams(words(lists), 4), usual):
+    for found, right in zip(counting.count_ngrams(counting.words(lists), 4), usual):
         for name in ("text", "gram", "count", "total", "kinds"):
             assert np.array_equal(getattr(found, name), getattr(right, name))
-
-
-def test_six_of_thousands_of_words_are_more_than_64_bits() -> None:
-    """Two texts that share ten words in a row, and so five runs of six of 3,300 different words."""
+    monkeypatch.undo()
+    # two texts that share ten words in a row, and so five runs of six of 3,300 different words
     lists = [[str(n) for n in numbers] for numbers in (range(3000), range(2990, 3300))]
-    found, both = count_ngrams(words(lists), 6)[-1], np.arange(2)
-    assert clipped_matches(found, both, both).tolist() == [[2995, 5], [5, 305]]
+    found, both = counting.count_ngrams(counting.words(lists), 6)[-1], np.arange(2)
+    assert counting.clipped_matches(found, both, both).tolist() == [[2995, 5], [5, 305]]
     assert found.kinds == 2995 + 305 - 5 and found.total.tolist() == [2995, 305]
-
-
-def test_a_large_matrix_in_blocks_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(1)
     lists = [[str(n) for n in draw.integers(0, 30, 40)] for _ in range(9)]
-    ngrams, everyone = count_ngrams(words(lists), 2)[1], np.arange(9)
-    whole = clipped_matches(ngrams, everyone, everyone)
+    ngrams, everyone = counting.count_ngrams(counting.words(lists), 2)[1], np.arange(9)
+    whole = counting.clipped_matches(ngrams, everyone, everyone)
     monkeypatch.setattr("atento.metrics.ngrams._BLOCK", 50)
-    assert (clipped_matches(ngrams, everyone, everyone) == whole).all() and whole.max() > 5
+    assert (counting.clipped_matches(ngrams, everyone, everyone) == whole).all() and whole.max() > 5
 
 
 @given(sentences, st.data())
@@ -90,8 +71,8 @@ def test_matches_with_the_mean_by_loops(lists: list[list[str]], data: st.DataObj
     some = st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=len(lists), max_size=len(lists))
     weights = np.array(data.draw(some))
     left_out = weights * np.array(data.draw(some.map(lambda ones: [float(one > 0.7) for one in ones])))
-    for order, found in enumerate(count_ngrams(words(lists), 2), 1):
-        matches, totals = clipped_matches_with_mean(found, weights, left_out)
+    for order, found in enumerate(counting.count_ngrams(counting.words(lists), 2), 1):
+        matches, totals = counting.clipped_matches_with_mean(found, weights, left_out)
         counters = [by_hand(one, order) for one in lists]
         for i, ours in enumerate(counters):
             rest = weights.sum() - left_out[i]
@@ -113,7 +94,7 @@ def lcs(a: list[str], b: list[str]) -> int:
 
 @given(sentences, sentences)
 def test_common_subsequences_by_the_table(rows: list[list[str]], columns: list[list[str]]) -> None:
-    assert common_subsequences(rows, columns).tolist() == [[lcs(a, b) for b in columns] for a in rows]
+    assert counting.common_subsequences(rows, columns).tolist() == [[lcs(a, b) for b in columns] for a in rows]
 
 
 @pytest.mark.parametrize("length", [62, 63, 64, 126, 127, 200])
@@ -122,41 +103,31 @@ def test_common_subsequences_of_long_texts(length: int) -> None:
     draw = np.random.default_rng(length)
     lists = [[str(n) for n in draw.integers(0, 5, size)] for size in (length, length - 3, 7, length)]
     lists.append(lists[0])
-    assert common_subsequences(lists, lists).tolist() == [[lcs(a, b) for b in lists] for a in lists]
+    assert counting.common_subsequences(lists, lists).tolist() == [[lcs(a, b) for b in lists] for a in lists]
 
 
-# Utilities -----------------------------------------------------------------------------------------------------------
-
-
-def test_h10_bleu_is_not_the_same_the_other_way_round() -> None:
+def test_h10_bleu_chrf_rouge_and_token_f1_by_hand() -> None:
     """Of "a b c" all is right, for brevity e^(1 - 4/3); the other way round 3/4, 2/3, 1/2, and none of one."""
-    found = bleu_utility()(["a b c", "a b c d"], ["a b c", "a b c d"])
+    found = utilities.bleu_utility()(["a b c", "a b c d"], ["a b c", "a b c d"])
     assert found[0, 1] == pytest.approx(math.exp(-1 / 3))
     assert found[1, 0] == pytest.approx((3 / 4 * 2 / 3 * 1 / 2 * 1 / 2) ** 0.25)
     assert np.diag(found) == pytest.approx(1.0)
-
-
-def test_chrf_by_hand() -> None:
-    """One order: "ab" against "abc" has precision 1 and recall 2/3, and recall counts four times."""
-    found = chrf_utility(char_order=1)(["a b"], ["abc", "xyz", ""])
+    # "ab" against "abc": precision 1, recall 2/3, which counts four times; three words of four and five in common
+    found = utilities.chrf_utility(char_order=1)(["a b"], ["abc", "xyz", ""])
     assert found.tolist() == [[pytest.approx(5 * (2 / 3) / (4 + 2 / 3)), 0.0, 0.0]]
-
-
-def test_rouge_and_token_f1_by_hand() -> None:
-    """Three words of four and five in common, in order; one pair of three and four."""
     ours, theirs = ["O gato dorme ali."], ["o gato preto dorme aqui"]
-    assert rouge_utility("1")(ours, theirs)[0, 0] == pytest.approx(2 * 3 / 9)
-    assert rouge_utility("2")(ours, theirs)[0, 0] == pytest.approx(2 * 1 / 7)
-    assert rouge_utility("L")(["ali dorme o gato"], theirs)[0, 0] == pytest.approx(2 * 2 / 9)
-    assert token_f1_utility()(ours, theirs)[0, 0] == pytest.approx(2 * 2 / 9)  # case and mark as they stand
+    assert utilities.rouge_utility("1")(ours, theirs)[0, 0] == pytest.approx(2 * 3 / 9)
+    assert utilities.rouge_utility("2")(ours, theirs)[0, 0] == pytest.approx(2 * 1 / 7)
+    assert utilities.rouge_utility("L")(["ali dorme o gato"], theirs)[0, 0] == pytest.approx(2 * 2 / 9)
+    assert utilities.token_f1_utility()(ours, theirs)[0, 0] == pytest.approx(2 * 2 / 9)  # case and mark as they stand
 
 
-@pytest.mark.parametrize("name", UTILITIES)
+@pytest.mark.parametrize("name", utilities.UTILITIES)
 @settings(max_examples=25)
 @given(candidates=texts, evidence=texts)
 def test_utilities_stay_in_range_and_know_no_neighbours(name: str, candidates: list[str], evidence: list[str]) -> None:
     """Each pair has its value whatever else is compared, empty and blank texts included; a text is all of itself."""
-    utility = utility_named(name)
+    utility = utilities.utility_named(name)
     found = utility(candidates, evidence)
     assert found.shape == (len(candidates), len(evidence))
     assert np.isfinite(found).all() and (found >= 0).all() and (found <= 1 + 1e-12).all()
@@ -172,7 +143,7 @@ def test_utilities_stay_in_range_and_know_no_neighbours(name: str, candidates: l
 @given(candidates=texts, other=st.text("ab cé.", max_size=9))
 def test_aggregated_is_exact_for_one_piece_of_evidence(name: str, candidates: list[str], other: str) -> None:
     """The mean of one text is that text."""
-    utility = UTILITIES[name]
+    utility = utilities.UTILITIES[name]
     found = utility.aggregated(candidates, [other], np.array([0.3]), np.zeros(len(candidates)))  # type: ignore[attr-defined]
     assert found.tolist() == pytest.approx(utility(candidates, [other])[:, 0].tolist(), abs=1e-9)
     twice = utility.aggregated(candidates, [other] * 2, np.array([0.3, 2.0]), np.zeros(len(candidates)))  # type: ignore[attr-defined]
@@ -182,7 +153,7 @@ def test_aggregated_is_exact_for_one_piece_of_evidence(name: str, candidates: li
 @pytest.mark.parametrize("name", ["bleu", "chrf", "rouge1", "f1"])
 def test_leaving_itself_out_of_the_mean_is_a_mean_without_it(name: str) -> None:
     candidates = ["o gato dorme", "o gato preto dorme", "um cão dorme", "o gato dorme"]
-    utility, weights = UTILITIES[name], np.array([1.0, 2.0, 0.5, 1.0])
+    utility, weights = utilities.UTILITIES[name], np.array([1.0, 2.0, 0.5, 1.0])
     found = utility.aggregated(candidates, candidates, weights, weights)  # type: ignore[attr-defined]
     for i in range(4):
         others = [text for j, text in enumerate(candidates) if j != i]
@@ -199,7 +170,7 @@ def test_embeddings_by_hand_and_each_text_once() -> None:
         asked.extend(texts)
         return [vectors[text] for text in texts]
 
-    utility = embedding_utility(embed)
+    utility = utilities.embedding_utility(embed)
     found = utility(["a", "b", "a"], ["a", "b", "c", ""])
     assert found.tolist() == [[1, 0.5, 0, 0.5], [0.5, 1, 0.5, 0.5], [1, 0.5, 0, 0.5]]
     assert asked == ["a", "b", "c", ""]
@@ -211,27 +182,16 @@ def test_embeddings_by_hand_and_each_text_once() -> None:
     assert utility.aggregated(evidence, evidence, weights, weights).tolist() == pytest.approx(alone.tolist())
 
 
-def test_embeddings_that_cannot_be() -> None:
+def test_embeddings_that_cannot_be_characters_and_lower_case() -> None:
     with pytest.raises(UsageError, match=r"`embed` must give a vector for each text: got shape \(1, 2\) for 2 texts"):
-        embedding_utility(lambda texts: [[1.0, 2.0]])(["a"], ["b"])
+        utilities.embedding_utility(lambda texts: [[1.0, 2.0]])(["a"], ["b"])
     with pytest.raises(UsageError, match="`embed` must give finite numbers: got NaN or infinity"):
-        embedding_utility(lambda texts: [[math.nan]] * len(texts))(["a"], ["b"])
-
-
-def test_unknown_utilities_list_the_known() -> None:
-    with pytest.raises(UsageError, match=r"unknown utility 'crf'; did you mean 'chrf'\? Known: bleu, chrf, f1, rouge"):
-        utility_named("crf")
-    with pytest.raises(UsageError, match="`kind` must be 'L' or a digit from '1' to '9': got 'Lsum'"):
-        rouge_utility("Lsum")
-
-
-def test_lower_case_is_asked_for() -> None:
-    for utility in (bleu_utility(lowercase=True), chrf_utility(lowercase=True)):
+        utilities.embedding_utility(lambda texts: [[math.nan]] * len(texts))(["a"], ["b"])
+    fails(UsageError, r"unknown utility 'crf'; did you mean 'chrf'\? Known: bleu", utilities.utility_named, "crf")
+    fails(UsageError, "`kind` must be 'L' or a digit from '1' to '9': got 'Lsum'", utilities.rouge_utility, "Lsum")
+    for utility in (utilities.bleu_utility(lowercase=True), utilities.chrf_utility(lowercase=True)):
         assert utility(["Um Gato"], ["um gato"])[0, 0] == pytest.approx(1)
-    for utility in (bleu_utility(), chrf_utility()):
+    for utility in (utilities.bleu_utility(), utilities.chrf_utility()):
         assert utility(["Um Gato"], ["um gato"])[0, 0] < 0.7
-
-
-def test_characters_leave_white_space_out_and_take_any_text() -> None:
-    found = characters(["a b\tc", "", "\ud800é"])
+    found = counting.characters(["a b\tc", "", "\ud800é"])
     assert found.lengths.tolist() == [3, 0, 2] and len(found.codes) == 5

@@ -22,10 +22,11 @@ from atento.metrics.rouge import (
     word_finder,
 )
 from atento.tasks.split_evaluation import usual_metrics
+from failing import fails
 
 
 @pytest.mark.parametrize("stem", ["none", "porter"])
-def test_i2_second_pair_of_the_notes(stem: str) -> None:
+def test_i2_pairs_of_the_notes(stem: str) -> None:
     """Spec section 3 (error 3): .5, .666667, .571429 and .333333, .5, .4; two words of four and three in order."""
     score = rouge(["a different test sentence"], ["another test sentence"], stem=stem)
     expected = {"rouge1": (1 / 2, 2 / 3, 4 / 7), "rouge2": (1 / 3, 1 / 2, 2 / 5)}
@@ -35,23 +36,16 @@ def test_i2_second_pair_of_the_notes(stem: str) -> None:
         assert found == pytest.approx([100 * one for one in sides])
     assert score.value == pytest.approx(400 / 7) and score.name == "ROUGE-L"
     assert tuple(score.parts) == PARTS and score.settings == f"nrefs:1|case:lc|tok:unicode|stem:{stem}"
+    first = rouge(["this is a test"], ["this is a test"])  # the first pair is perfect
+    assert set(first.parts.values()) == {100.0} and first.value == 100
 
 
-def test_i2_first_pair_of_the_notes_is_perfect() -> None:
-    score = rouge(["this is a test"], ["this is a test"])
-    assert set(score.parts.values()) == {100.0} and score.value == 100
-
-
-def test_i2_accents_are_letters_unless_asked() -> None:
+def test_i2_words_of_any_script_and_accents() -> None:
     """Spec section 3: the package finds "a" and "o" in "ação", of which "nação" has one, and nothing in "é"."""
-    assert rouge(["ação"], ["nação"]).parts["rouge1_f"] == 0
-    assert rouge(["é"], ["É"]).value == 100
+    assert rouge(["ação"], ["nação"]).parts["rouge1_f"] == 0 and rouge(["é"], ["É"]).value == 100
     as_package = {"tokenize": "rouge-score"}
     assert rouge(["ação"], ["nação"], **as_package).parts["rouge1_f"] == pytest.approx(50)
     assert rouge(["é"], ["é"], **as_package).value == 0
-
-
-def test_words_of_any_script_and_spelling() -> None:
     assert unicode_words("Não, o avô (76) disse: “É isso_aí!”") == ["não", "o", "avô", "76", "disse", "é", "isso", "aí"]
     assert unicode_words("ac\u0327a\u0303o") == ["ação"]  # letters and marks of their own
     assert unicode_words("हिन्दी भाषा") == ["हिन्दी", "भाषा"]  # vowel signs are marks
@@ -63,29 +57,24 @@ def test_both_tokenizers_agree_on_ascii(text: str) -> None:
     assert unicode_words(text) == rouge_score_words(text)
 
 
-def test_subsequence_beside_pairs_of_words() -> None:
+def test_subsequences_beside_pairs_of_words_and_joined_in_a_sentence() -> None:
     """Lin's example: of two candidates with the same pair of words one keeps the order."""
     reference = ["police killed the gunman"]
     first = rouge(["police kill the gunman"], reference)
     second = rouge(["the gunman kill police"], reference)
     assert first.parts["rouge2_f"] == second.parts["rouge2_f"] == pytest.approx(100 / 3)
     assert (first.value, second.value) == pytest.approx((75, 50))
-
-
-def test_lsum_joins_the_subsequences_of_a_sentence() -> None:
-    """Lin's example for the union: w1 w3 w5 and w1 w2 of a reference of five words; 4 of 5, and 4 of 10 words."""
+    # Lin's example for the union: w1 w3 w5 and w1 w2 of a reference of five words; 4 of 5, and 4 of 10 words
     score = rouge(["w1 w3 w8 w9 w5\nw1 w2 w6 w7 w8"], ["w1 w2 w3 w4 w5"])
     assert score.parts["rougeLsum_recall"] == pytest.approx(80)
     assert score.parts["rougeLsum_precision"] == pytest.approx(40)
     assert score.parts["rougeL_recall"] == pytest.approx(60)  # as one run of words: w1 w3 w5
-
-
-def test_lsum_counts_no_word_oftener_than_the_prediction_has_it() -> None:
+    # no word counts oftener than the prediction has it
     score = rouge(["a b"], ["a b\na c"])
     assert score.parts["rougeLsum_recall"] == pytest.approx(50) and score.parts["rougeLsum_precision"] == 100
 
 
-def test_the_best_of_many_references_by_f_each_measure_by_itself() -> None:
+def test_many_references_means_stems_and_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     score = rouge(["o gato dorme"], [["gato o dorme aqui mesmo"], ["o gato"]])
     assert score.parts["rouge1_recall"] == pytest.approx(100)  # F .8 of the second against .75
     assert score.parts["rouge2_f"] == pytest.approx(100 * 2 / 3)
@@ -93,37 +82,20 @@ def test_the_best_of_many_references_by_f_each_measure_by_itself() -> None:
     by_f = rouge(["a b c d"], [["a"], ["a b c x y"]])  # recall 1 and F .4, recall .6 and F .67
     assert by_f.parts["rouge1_recall"] == pytest.approx(60)
     assert rouge(["a b c"], [["c b a"], ["x b c"]]).parts["rougeL_recall"] == pytest.approx(100 * 2 / 3)
-
-
-def test_mean_over_texts_and_texts_without_words() -> None:
     score = rouge(["a b", "", "...", "x"], ["a b", "", "a", ""])
     assert score.value == pytest.approx(25) and score.per_sentence() == [100, 0, 0, 0]
     low, high = score.interval(samples=200)
     assert 0 <= low <= 25 <= high <= 100
-
-
-def test_stems() -> None:
-    """Porter's and Snowball's; words of up to three letters stay."""
+    # Porter's and Snowball's; words of up to three letters stay
     assert word_finder("unicode", "porter")("running cats are his") == ["run", "cat", "are", "his"]
     assert rouge(["os gatinhos corriam"], ["o gatinho corria"], stem="portuguese").parts["rouge1_f"] > 60
     assert rouge(["os gatinhos corriam"], ["o gatinho corria"]).parts["rouge1_f"] == 0
-
-
-def test_stems_without_nltk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nltk.stem.porter", None)
-    with pytest.raises(MissingPartError, match="stemming needs nltk: pip install"):
-        rouge(["a"], ["a"], stem="porter")
-
-
-def test_what_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"unknown ROUGE tokenizer '13a'. Known: rouge-score, unicode"):
-        rouge(["a"], ["a"], tokenize="13a")
-    with pytest.raises(UsageError, match=r"unknown stemmer 'port'; did you mean 'porter'.* Known: none, porter, port"):
-        rouge(["a"], ["a"], stem="port")
-    with pytest.raises(UsageError, match="got 2 predictions, and the references have 1"):
-        rouge(["a", "b"], ["a"])
-    with pytest.raises(UsageError, match="there is nothing to score: got 0 predictions"):
-        rouge([], [])
+    fails(MissingPartError, "stemming needs nltk: pip install", rouge, ["a"], ["a"], stem="porter")
+    fails(UsageError, r"unknown ROUGE tokenizer '13a'. Known: rouge-score,", rouge, ["a"], ["a"], tokenize="13a")
+    fails(UsageError, r"stemmer 'port'; did you mean 'porter'.* Known: none, porter", rouge, ["a"], ["a"], stem="port")
+    fails(UsageError, "got 2 predictions, and the references have 1", rouge, ["a", "b"], ["a"])
+    fails(UsageError, "there is nothing to score: got 0 predictions", rouge, [], [])
 
 
 def table(a: Sequence[str], b: Sequence[str]) -> list[list[int]]:
@@ -142,16 +114,13 @@ def test_bits_are_the_table(a: str, b: str) -> None:
     assert subsequence_length(list(a), list(b)) == right[-1][-1]
 
 
-def test_rouge_loads_neither_numpy_nor_nltk() -> None:
+def test_the_usual_three_are_metrics_by_name_and_load_neither_numpy_nor_nltk() -> None:
     code = (
         "import sys; from atento.metrics.rouge import rouge; rouge(['a'], ['a']);"
         "print([name for name in ('torch', 'numpy', 'nltk', 'sacrebleu') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_the_usual_three_are_metrics_by_name() -> None:
     predictions, references = ["a b c", "d e x"], ["a b x", "e d x"]
     parts = rouge(predictions, references).parts
     for name in ("rouge1", "rouge2"):

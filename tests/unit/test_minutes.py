@@ -15,6 +15,7 @@ from atento.runs import minutes
 from atento.storage.catalogue import newest
 from atento_cli.commands.demo import demo
 from atento_cli.demo import results
+from failing import fails
 
 RECIPE: dict[str, Any] = {
     "task": "translation",
@@ -152,7 +153,6 @@ def test_the_demo_has_as_many_updates_as_the_machine_takes_in_time(
 
 def test_minutes_that_are_none() -> None:
     for value in (0, -1):
-        with pytest.raises(RecipeError, match=r"training\.minutes` must be above 0"):
-            load_recipe(RECIPE, {"training.minutes": value})
-    with pytest.raises(RecipeError, match=r"`training\.minutes` cannot be used with `training\.parallel\.shard`"):
-        load_recipe(RECIPE, {"training.minutes": 1, "training.parallel.shard": 2})
+        fails(RecipeError, r"training\.minutes` must be above 0", load_recipe, RECIPE, {"training.minutes": value})
+    said, both = r"`training\.minutes` cannot .* `training\.parallel\.shard`", {"training.minutes": 1}
+    fails(RecipeError, said, load_recipe, RECIPE, both | {"training.parallel.shard": 2})
