@@ -75,8 +75,7 @@ def attend_scored(
         The context (B,T,Dv) and the weights (B,T,S). Masked positions get exactly 0, and a row that may attend to
         nothing is 0.
     """
-    if isinstance(mask, Tensor) and mask.dim() == 3:
-        mask = mask.unsqueeze(1)  # (B,1,T,S): for all heads
+    mask = mask.unsqueeze(1) if isinstance(mask, Tensor) and mask.dim() == 3 else mask  # (B,1,T,S): for all heads
     lowered = lower(mask, scores.shape[-2], scores.shape[-1], scores.device)
     scores = scores.unsqueeze(1)  # one head: (B,1,T,S)
     scores = scores if lowered.bias is None else scores + lowered.bias.to(scores.dtype)  # -inf where masked

@@ -204,9 +204,7 @@ def pair_dropout(
 
 def fresh(random: Randomness | None) -> Randomness:
     """The given randomness, or a new one seeded from PyTorch's global generator."""
-    if random is not None:
-        return random
-    return Randomness(int(torch.randint(0, 1 << 62, (1,)).item()))  # 62 bits: positive as int64
+    return Randomness(int(torch.randint(0, 1 << 62, (1,)).item())) if random is None else random  # positive as int64
 
 
 def dropout(x: Tensor, p: float, random: Randomness | None) -> Tensor:

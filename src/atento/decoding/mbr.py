@@ -66,10 +66,8 @@ def _ranking(
 ) -> tuple[Ranking, list[Hypothesis]]:
     """The candidates of one row and their ranking. "uniform" counts each draw, "model" each different output once."""
     by_model = strategy.weights == "model"
-    if by_model or evidence is not None:
-        pool = _different(pool)  # a repeated draw has one probability
-    if evidence is not None and by_model:
-        evidence = _different(evidence)
+    pool = _different(pool) if by_model or evidence is not None else pool  # a repeated draw has one probability
+    evidence = _different(evidence) if by_model and evidence is not None else evidence
     text = strategy.text or spelled
     ranking = minimum_bayes_risk_choice(
         [text(hypothesis.ids) for hypothesis in pool],

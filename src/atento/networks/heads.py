@@ -296,6 +296,4 @@ def _make_head(config: NetworkConfig, head: HeadConfig, width: int) -> Head:
     if head.kind == "span-boundary":
         return SpanBoundaryHead(config)
     norm = make_norm(config, width) if head.hidden_norm else None
-    if head.kind == "crf":
-        return CRFHead(width, head, norm)
-    return LinearHead(width, head, config.pooling(head), norm)
+    return CRFHead(width, head, norm) if head.kind == "crf" else LinearHead(width, head, config.pooling(head), norm)

@@ -64,9 +64,8 @@ class AddedPositions(nn.Module):
             if positions is None and self.real_only[number] and token_mask is not None:
                 positions = real_positions(token_mask)  # (B,L): padding does not count
             added = scheme.vectors(x.shape[1], offset, positions, x)
-            if str(number) in self.gates:
-                added = added * self.gates[str(number)].to(x.dtype)  # () a scheme, 1 at first
-            x = x + added
+            gate = self.gates[str(number)].to(x.dtype) if str(number) in self.gates else None  # (), 1 at first
+            x = x + (added if gate is None else added * gate)
         return x
 
 
