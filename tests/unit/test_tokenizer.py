@@ -282,6 +282,8 @@ def test_files_that_are_missing_or_malformed(tmp_path: Path) -> None:
         assert message(folder).startswith(start)
     del config["atento"]
     config_path.write_text(json.dumps(config), encoding="utf-8")
+    path.write_text(whole.replace('"unk_token": "<unk>"', '"unk_token": ["<unk>"]'), encoding="utf-8")
+    assert message(folder).startswith(f"the unknown token of {path} must be '<unk>': got ['<unk>']")
     path.write_text(whole.replace("WordLevel", "Words"), encoding="utf-8")
     assert message(folder).startswith(f"{folder}: unknown model type 'Words'")
 

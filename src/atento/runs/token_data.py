@@ -49,7 +49,7 @@ LEARNED_FROM = 128 << 20  # bytes of text that a tokenizer is trained on; of mor
 _UNPACKED = 4  # how many times compressed text grows, about
 _FEW = 16 << 20  # bytes of text that one process encodes
 _SAMPLE = 64  # neighbouring texts that are sampled together
-_SAMPLE_KEY = 34  # keeps these hashes apart from hashes for other purposes
+_SAMPLE_KEY = 34  # keeps these hashes apart from those of splits and shuffles
 _TOKENIZER = "tokenizer"  # folder in the store
 
 

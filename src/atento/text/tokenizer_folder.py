@@ -191,8 +191,8 @@ def _check_unknown(
     unknown = named if unigram else model.get("unk_token")
     if unknown is None and model.get("type") == "BPE":
         return  # GPT-2 has none: its bytes spell everything
-    is_other = unknown in ids and unknown != roles.get("unk", unknown)
-    if not isinstance(unknown, str) or unknown not in vocabulary or is_other:
+    known = isinstance(unknown, str) and unknown in vocabulary
+    if not known or (unknown in ids and unknown != roles.get("unk", unknown)):
         raise TokenizerError(f"the unknown token of {where / DEFINITION} must be {roles.get('unk')!r}: got {unknown!r}")
 
 

@@ -22,7 +22,7 @@ from atento.networks.interface import Network, mask_of
 from atento.networks.output import Output
 
 HEAD = "vocabulary"  # the head whose tokens are fed back
-_COIN_KEY, _TOKEN_KEY = 31, 32  # keep these hashes apart from one another and from hashes for other purposes
+_COIN_KEY, _TOKEN_KEY = 31, 32  # keep these hashes apart from one another
 _LOGIT_ROWS = 512  # rows of logits that are in memory together
 _NEARLY_ALL = 0.99  # exponential and inverse-sigmoid schedules approach a share of 1 and never reach it
 
