@@ -34,17 +34,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*text was cut.*")
 MASKED, CAUSAL, PAIRS = "masked-language-modeling", "language-modeling", "translation"
 SMALL = {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 2, "max_len": 48}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "bert-tiny": (MASKED, {}),
-    "roberta-base": (MASKED, {}),
-    "xlm-roberta-base": (MASKED, {}),
+    **{name: (MASKED, {}) for name in ("bert-tiny", "roberta-base", "xlm-roberta-base")},
     "gpt1": (CAUSAL, {"d_ff": 64}),
     "gpt2": (CAUSAL, {}),
     "llama2-7b": (CAUSAL, {"attention": {"n_kv_heads": 1}}),
-    "t5-small": (PAIRS, {"attention": {"d_head": 8}}),
-    "t5-11-small": (PAIRS, {"attention": {"d_head": 8}}),
-    "mt5-small": (PAIRS, {"attention": {"d_head": 8}}),
-    "bart-base": (PAIRS, {}),
-    "marian": (PAIRS, {}),
+    **{name: (PAIRS, {"attention": {"d_head": 8}}) for name in ("t5-small", "t5-11-small", "mt5-small")},
+    **{name: (PAIRS, {}) for name in ("bart-base", "marian")},
 }
 OF = {task: [name for name, (one, _) in FAMILIES.items() if one == task] for task in (MASKED, CAUSAL, PAIRS)}
 TEXTS = ["o gato pulou alto", "  a menina  viu\to cão ", "ação, coração e avó!", "não <x> 12.5% 日本", "", "   ", "é"]
