@@ -57,12 +57,9 @@ _SEEDS: dict[tuple[str, str], int] = {}  # of the networks that `telling` found
 def made(name: str, folder: Path, kind: str = "bpe", **decoding: Any) -> Model:
     """The model of a run with that preset, its weights random."""
     task, more = FAMILIES[name]
-    recipe = folder / f"{name}.yaml"
-    network = {"preset": name, **SMALL, **more}
-    data = {"train": {"world": "train", "count": 10}}
-    limits = {"beam": 3, "max_new_tokens": 12, **decoding}
-    recipe.write_text(json.dumps({"task": task, "data": data, "network": network, "decoding": limits}))
-    loaded = load_recipe(recipe).recipe
+    recipe = {"task": task, "network": {"preset": name, **SMALL, **more}}
+    recipe |= {"data": {"train": {"world": "train", "count": 10}}}
+    loaded = load_recipe(recipe | {"decoding": {"beam": 3, "max_new_tokens": 12, **decoding}}).recipe
     config = network_for(loaded, tokenizer(kind), read_data(loaded, folder, lambda line: None).train)
     about = model_config(loaded, network_to_dict(config), template_for(task, tokenizer(kind)))
     known = (name, kind) in _SEEDS or kind != "bpe" or task == MASKED

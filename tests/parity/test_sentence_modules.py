@@ -17,6 +17,7 @@ from atento.config.tables.released_keys import FILES
 from atento.config.tables.released_keys import MODULES as KEYS
 from atento_cli.convert.layouts import convert
 from failing import fails
+from fine_tuning import STILL
 from folders import edited
 from locked import none_left
 from released_folders import TEXTS, write_released
@@ -60,9 +61,8 @@ def loss_of(cosines: torch.Tensor) -> float:
 def recipe_of(folder: Path, **training: Any) -> dict[str, Any]:
     """Vectors of pairs, without dropout; a step that moves nothing unless told."""
     recipe = {"task": "embedding", "data": {"train": {"memory": "train"}}, "init": str(folder)}
-    still = {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}
     one = {"steps": 1, "learning_rate": 1e-9, "warmup": 0, "log_every": 1, "precision": "float32"}
-    return recipe | {"network": still, "training": one | training}
+    return recipe | {"network": STILL, "training": one | training}
 
 
 @pytest.fixture(scope="module")
