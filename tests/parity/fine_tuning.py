@@ -10,7 +10,7 @@ import transformers as hf
 
 import atento
 from atento.config.reading.loading import load_recipe
-from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig, changed
 from atento.data.batches.batch import Batch, Batches
 from atento.data.batches.planning import PlannedBatches
 from atento.data.records.splits import Split
@@ -18,6 +18,7 @@ from atento.runs.prepare import read_data, tokenizer_and_network, training_batch
 from atento.text import Tokenizer
 from atento.training.journal import read_journal
 from atento.training.losses import Call, losses
+from released_folders import write_released
 
 STILL = {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}  # a network without dropout
 _SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
@@ -35,6 +36,14 @@ def write_bert(
     getattr(hf, f"{cls}For{head}")(config).save_pretrained(folder)
     hf.BertTokenizerFast(vocab=vocabulary, strip_accents=strip_accents).save_pretrained(folder)
     return folder
+
+
+def write_encoder(folder: Path, **embedding: Any) -> Path:
+    """A sentence-transformers folder of a BERT of random weights without dropout, whose vectors are so taken."""
+    model = atento.load(write_released("bert", folder / "bert"))
+    model.network.config = changed(model.network.config, STILL)
+    model.config["embedding"] = {"max_len": 40, **embedding}
+    return model.save(folder / "encoder", layout="huggingface")
 
 
 def training(steps: int, rate: float, batch_tokens: int = 16, **more: Any) -> dict[str, Any]:

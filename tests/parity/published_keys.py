@@ -117,12 +117,11 @@ Llama-2-7b-chat tokenizer_config.json add_bos_token=true add_eos_token=false bos
     model_max_length=1000000000000000019884624838656 pad_token=null padding_side=right sp_model_kwargs={}
     tokenizer_class=LlamaTokenizer unk_token={"__type": "AddedToken", "content": "<unk>"}
     use_default_system_prompt=false
-Qwen2.5-7B-Instruct config.json architectures=["Qwen2ForCausalLM"] attention_dropout=0.0 bos_token_id=151643
-    eos_token_id=151645 hidden_act=silu hidden_size=3584 initializer_range=0.02 intermediate_size=18944
-    max_position_embeddings=32768 max_window_layers=28 use_mrope=false model_type=qwen2 num_attention_heads=28
-    num_hidden_layers=28 num_key_value_heads=4 rms_norm_eps=1e-06 rope_theta=1000000.0 sliding_window=131072
-    tie_word_embeddings=false torch_dtype=bfloat16 transformers_version=4.43.1 use_cache=true use_sliding_window=false
-    vocab_size=152064
+Qwen2.5-7B-Instruct config.json Llama-3.1-8B-Instruct -attention_bias -mlp_bias -pretraining_tp -rope_scaling
+    architectures=["Qwen2ForCausalLM"] bos_token_id=151643 eos_token_id=151645 hidden_size=3584
+    intermediate_size=18944 max_position_embeddings=32768 max_window_layers=28 use_mrope=false model_type=qwen2
+    num_attention_heads=28 num_hidden_layers=28 num_key_value_heads=4 rms_norm_eps=1e-06 rope_theta=1000000.0
+    sliding_window=131072 transformers_version=4.43.1 use_sliding_window=false vocab_size=152064
 Qwen2.5-7B-Instruct generation_config.json bos_token_id=151643 pad_token_id=151643 do_sample=true
     eos_token_id=[151645, 151643] repetition_penalty=1.05 temperature=0.7 top_p=0.8 top_k=20
     transformers_version=4.37.0
@@ -131,11 +130,10 @@ Qwen2.5-7B-Instruct tokenizer_config.json add_bos_token=false add_prefix_space=f
     additional_special_tokens=["<|im_start|>", "<|im_end|>"] bos_token=null chat_template={{ messages }}
     clean_up_tokenization_spaces=false eos_token=<|im_end|> errors=replace model_max_length=131072
     pad_token=<|endoftext|> split_special_tokens=false tokenizer_class=Qwen2Tokenizer unk_token=null
-Qwen3-0.6B config.json architectures=["Qwen3ForCausalLM"] attention_bias=false attention_dropout=0.0
-    bos_token_id=151643 eos_token_id=151645 head_dim=128 hidden_act=silu hidden_size=1024 initializer_range=0.02
-    intermediate_size=3072 max_position_embeddings=40960 max_window_layers=28 model_type=qwen3 num_attention_heads=16
-    num_hidden_layers=28 num_key_value_heads=8 rms_norm_eps=1e-06 rope_scaling=null rope_theta=1000000
-    sliding_window=null tie_word_embeddings=true use_cache=true use_sliding_window=false vocab_size=151936
+Qwen3-0.6B config.json Qwen2.5-7B-Instruct -use_mrope -torch_dtype -transformers_version
+    architectures=["Qwen3ForCausalLM"] attention_bias=false head_dim=128 hidden_size=1024 intermediate_size=3072
+    max_position_embeddings=40960 model_type=qwen3 num_attention_heads=16 num_key_value_heads=8 rope_scaling=null
+    rope_theta=1000000 sliding_window=null tie_word_embeddings=true vocab_size=151936
 gemma-2b-it config.json architectures=["GemmaForCausalLM"] attention_bias=false attention_dropout=0.0 bos_token_id=2
     eos_token_id=1 head_dim=256 hidden_act=gelu hidden_activation=gelu_pytorch_tanh hidden_size=2048
     initializer_range=0.02 intermediate_size=16384 max_position_embeddings=8192 model_type=gemma num_attention_heads=8
@@ -143,29 +141,24 @@ gemma-2b-it config.json architectures=["GemmaForCausalLM"] attention_bias=false 
     torch_dtype=bfloat16 use_cache=true vocab_size=256000
 gemma-2b-it generation_config.json _from_model_config=true bos_token_id=2 eos_token_id=1 pad_token_id=0
     cache_implementation=hybrid transformers_version=4.42.0.dev0
-gemma-2b-it tokenizer_config.json add_bos_token=true add_eos_token=false added_tokens_decoder={"0": "<pad>",
-    "1": "<eos>", "2": "<bos>", "3": "<unk>"} additional_special_tokens=["<start_of_turn>", "<end_of_turn>"]
-    bos_token=<bos> chat_template={{ messages }} clean_up_tokenization_spaces=false eos_token=<eos> legacy=null
-    model_max_length=1000000000000000019884624838656 pad_token=<pad> sp_model_kwargs={}
-    spaces_between_special_tokens=false tokenizer_class=GemmaTokenizer unk_token=<unk> use_default_system_prompt=false
+gemma-2b-it tokenizer_config.json Llama-2-7b-chat -padding_side added_tokens_decoder={"0": "<pad>", "1": "<eos>",
+    "2": "<bos>", "3": "<unk>"} additional_special_tokens=["<start_of_turn>", "<end_of_turn>"] bos_token=<bos>
+    eos_token=<eos> legacy=null pad_token=<pad> spaces_between_special_tokens=false tokenizer_class=GemmaTokenizer
+    unk_token=<unk>
 Mistral-7B-Instruct-v0.2 config.json Llama-3.1-8B-Instruct -mlp_bias -pretraining_tp -rope_scaling
     architectures=["MistralForCausalLM"] bos_token_id=1 eos_token_id=2 max_position_embeddings=32768
     model_type=mistral rope_theta=1000000.0 vocab_size=32000 sliding_window=null
-Mistral-7B-Instruct-v0.2 generation_config.json _from_model_config=true bos_token_id=1 eos_token_id=2
-    transformers_version=4.36.0
-Mistral-7B-Instruct-v0.2 tokenizer_config.json add_bos_token=true add_eos_token=false add_prefix_space=null
+Mistral-7B-Instruct-v0.2 generation_config.json gpt2 bos_token_id=1 eos_token_id=2 transformers_version=4.36.0
+Mistral-7B-Instruct-v0.2 tokenizer_config.json Llama-2-7b-chat -padding_side add_prefix_space=null
     added_tokens_decoder={"0": "<unk>", "1": "<s>", "2": "</s>"} additional_special_tokens=[] bos_token=<s>
-    eos_token=</s> unk_token=<unk> chat_template={{ messages }} clean_up_tokenization_spaces=false legacy=false
-    model_max_length=1000000000000000019884624838656 pad_token=null sp_model_kwargs={}
-    spaces_between_special_tokens=false tokenizer_class=LlamaTokenizer use_default_system_prompt=false
+    eos_token=</s> unk_token=<unk> spaces_between_special_tokens=false
 mt5-small config.json _name_or_path=/home/patrick/hugging_face/mt5/mt5-small
     architectures=["MT5ForConditionalGeneration"] d_ff=1024 d_kv=64 d_model=512 decoder_start_token_id=0
     dropout_rate=0.1 eos_token_id=1 feed_forward_proj=gated-gelu initializer_factor=1.0 is_encoder_decoder=true
     layer_norm_epsilon=1e-06 model_type=mt5 num_decoder_layers=8 num_heads=6 num_layers=8 pad_token_id=0
     relative_attention_num_buckets=32 tie_word_embeddings=false tokenizer_class=T5Tokenizer
     transformers_version=4.10.0.dev0 use_cache=true vocab_size=250112
-mt5-small generation_config.json decoder_start_token_id=0 eos_token_id=1 pad_token_id=0
-    transformers_version=4.26.0.dev0 _from_model_config=true
+mt5-small generation_config.json gpt2 -bos_token_id decoder_start_token_id=0 eos_token_id=1 pad_token_id=0
 mt5-small tokenizer_config.json eos_token=</s> unk_token=<unk> pad_token=<pad> extra_ids=0
     additional_special_tokens=null special_tokens_map_file=/home/patrick/.cache/torch/transformers/685ac0ca
     tokenizer_file=null name_or_path=google/mt5-small
@@ -177,13 +170,11 @@ flan-t5-base config.json mt5-small architectures=["T5ForConditionalGeneration"] 
     relative_attention_max_distance=128
 nllb-200-distilled-600M config.json m2m100_418M vocab_size=256206 _name_or_path=facebook/nllb-200-distilled-600M
     torch_dtype=float32 tokenizer_class=NllbTokenizer
-nllb-200-distilled-600M generation_config.json _from_model_config=true bos_token_id=0 decoder_start_token_id=2
-    eos_token_id=2 max_length=200 pad_token_id=1 transformers_version=4.27.0.dev0
-nllb-200-distilled-600M tokenizer_config.json bos_token=<s> eos_token=</s> unk_token=<unk> cls_token=<s>
-    sep_token=</s> pad_token=<pad> mask_token={"__type": "AddedToken", "content": "<mask>", "lstrip": true}
-    name_or_path=facebook/nllb-200-distilled-600M sp_model_kwargs={} special_tokens_map_file=null src_lang=null
-    tgt_lang=null tokenizer_class=NllbTokenizer tokenizer_file=null additional_special_tokens=["ace_Arab", "por_Latn"]
-    legacy_behaviour=false model_max_length=1024
+nllb-200-distilled-600M generation_config.json m2m100_418M -early_stopping -num_beams transformers_version=4.27.0.dev0
+nllb-200-distilled-600M tokenizer_config.json m2m100_418M -num_madeup_words -language_codes cls_token=<s>
+    mask_token={"lstrip": true, "__type": "AddedToken", "content": "<mask>"}
+    name_or_path=facebook/nllb-200-distilled-600M special_tokens_map_file=null tokenizer_class=NllbTokenizer
+    additional_special_tokens=["ace_Arab", "por_Latn"] legacy_behaviour=false
 nllb-200-distilled-600M special_tokens_map.json bos_token=<s> eos_token=</s> unk_token=<unk> cls_token=<s>
     sep_token=</s> pad_token=<pad> mask_token=<mask> additional_special_tokens=["ace_Arab", "por_Latn"]
 mbart-large-50 config.json bart-large-cnn add_final_layer_norm=true architectures=["MBartForConditionalGeneration"]
@@ -202,12 +193,10 @@ opus-mt-en-de generation_config.json bad_words_ids=[[58100]] bos_token_id=0 deco
     eos_token_id=0 forced_eos_token_id=0 max_length=512 num_beams=6 pad_token_id=58100 renormalize_logits=true
     transformers_version=4.32.0.dev0
 opus-mt-en-de tokenizer_config.json target_lang=de source_lang=en model_max_length=512
-pegasus-xsum config.json bart-large-cnn activation_function=relu add_final_layer_norm=true
-    architectures=["PegasusForConditionalGeneration"] decoder_start_token_id=0 eos_token_id=1
-    force_bos_token_to_be_generated=false forced_bos_token_id=null forced_eos_token_id=1 length_penalty=0.6
-    max_length=64 max_position_embeddings=512 min_length=0 model_type=pegasus no_repeat_ngram_size=0
-    normalize_before=true num_beams=8 pad_token_id=0 scale_embedding=true static_position_embeddings=true
-    vocab_size=96103 normalize_embedding=false extra_pos_embeddings=1
+pegasus-xsum config.json mbart-large-50 -tokenizer_class activation_function=relu
+    architectures=["PegasusForConditionalGeneration"] decoder_start_token_id=0 eos_token_id=1 forced_eos_token_id=1
+    length_penalty=0.6 max_length=64 max_position_embeddings=512 model_type=pegasus no_repeat_ngram_size=0 num_beams=8
+    pad_token_id=0 static_position_embeddings=true vocab_size=96103 normalize_embedding=false extra_pos_embeddings=1
 pegasus-xsum tokenizer_config.json pad_token=<pad> eos_token=</s> unk_token=<unk> mask_token=<mask_2>
     mask_token_sent=<mask_1> model_max_length=512 offset=103 additional_special_tokens=["<mask_1>", "<unk_2>"]
     special_tokens_map_file=x.json full_tokenizer_file=null name_or_path=google/pegasus-xsum tokenizer_file=null
@@ -221,14 +210,13 @@ ModernBERT-base config.json architectures=["ModernBertForMaskedLM"] attention_bi
     pad_token_id=50283 position_embedding_type=absolute repad_logits_with_grad=false sep_token_id=50282
     sparse_pred_ignore_index=-100 sparse_prediction=false torch_dtype=float32 transformers_version=4.47.0.dev0
     vocab_size=50368
-ModernBERT-base tokenizer_config.json unk_token=[UNK] sep_token=[SEP] pad_token=[PAD] cls_token=[CLS]
-    mask_token=[MASK] added_tokens_decoder={"0": "|||IP_ADDRESS|||", "50280": "[UNK]", "50281": "[CLS]"}
-    clean_up_tokenization_spaces=true model_input_names=["input_ids", "attention_mask"] model_max_length=8192
-    tokenizer_class=PreTrainedTokenizerFast extra_special_tokens={}
+ModernBERT-base tokenizer_config.json Llama-3.1-8B-Instruct -bos_token -chat_template -eos_token unk_token=[UNK]
+    sep_token=[SEP] pad_token=[PAD] cls_token=[CLS] mask_token=[MASK] added_tokens_decoder={"0": "|||IP_ADDRESS|||",
+    "50280": "[UNK]", "50281": "[CLS]"} model_max_length=8192 extra_special_tokens={}
 multilingual-e5-base config.json xlm-roberta-base architectures=["XLMRobertaModel"] classifier_dropout=null
     torch_dtype=float32
 multilingual-e5-base tokenizer_config.json bos_token=<s> eos_token=</s> unk_token=<unk> cls_token=<s> sep_token=</s>
-    pad_token=<pad> mask_token={"__type": "AddedToken", "content": "<mask>", "lstrip": true}
+    pad_token=<pad> mask_token={"lstrip": true, "__type": "AddedToken", "content": "<mask>"}
     clean_up_tokenization_spaces=true model_max_length=512 tokenizer_class=XLMRobertaTokenizer
 bge-base-en-v1.5 config.json bert-base-uncased architectures=["BertModel"] _name_or_path=/root/.cache/torch/x
     classifier_dropout=null id2label={"0": "LABEL_0"} label2id={"LABEL_0": 0} torch_dtype=float32
@@ -241,10 +229,8 @@ gte-base tokenizer_config.json bge-base-en-v1.5 max_length=128 stride=0 truncati
     truncation_strategy=longest_first pad_to_multiple_of=null pad_token_type_id=0 padding_side=right
 all-MiniLM-L6-v2 config.json bert-base-uncased architectures=["BertModel"]
     _name_or_path=nreimers/MiniLM-L6-H384-uncased
-all-MiniLM-L6-v2 tokenizer_config.json unk_token=[UNK] sep_token=[SEP] pad_token=[PAD] cls_token=[CLS]
-    mask_token=[MASK] do_lower_case=true tokenize_chinese_chars=true strip_accents=null model_max_length=512
-    name_or_path=nreimers/MiniLM-L6-H384-uncased do_basic_tokenize=true never_split=null tokenizer_class=BertTokenizer
-    special_tokens_map_file=x.json
+all-MiniLM-L6-v2 tokenizer_config.json bge-base-en-v1.5 -clean_up_tokenization_spaces -added_tokens_decoder
+    name_or_path=nreimers/MiniLM-L6-H384-uncased special_tokens_map_file=x.json
 nomic-embed-text-v1.5 sentence_bert_config.json max_seq_length=8192 do_lower_case=false
 nomic-embed-text-v1.5 config_sentence_transformers.json __version__={"transformers": "4.37.2"} prompts={}
     default_prompt_name=null similarity_fn_name=null

@@ -11,15 +11,13 @@ import torch
 
 import atento
 from atento.attention.dropout import Randomness
-from atento.config.sections.network import changed
 from atento.data.batches.batch import Batch, Batches
 from atento.data.objectives.multiple_negatives import PairBatches
 from atento.model import Model
 from atento.training import vector_losses
 from atento.training.losses import Call, losses
 from atento.training.teacher_losses import soft_classes, soft_numbers
-from fine_tuning import STILL, batches_of, loss_of, same_gradients, their_loop, training
-from released_folders import write_released
+from fine_tuning import STILL, batches_of, loss_of, same_gradients, their_loop, training, write_encoder
 
 library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra dev)")
 from sentence_transformers.sentence_transformer import losses as their_losses  # noqa: E402
@@ -37,13 +35,7 @@ SCORED = [(*pair, n / 5) for n, pair in enumerate(PAIRS)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sentence-transformers folder of a BERT of random weights, that takes the mean and normalises."""
-    path = tmp_path_factory.mktemp("contrast")
-    write_released("bert", path / "bert")
-    model = atento.load(path / "bert")
-    model.network.config = changed(model.network.config, STILL)
-    model.config["embedding"] = {"pooling": "mean", "normalize": True, "max_len": 40}
-    return model.save(path / "encoder", layout="huggingface")
+    return write_encoder(tmp_path_factory.mktemp("contrast"), pooling="mean", normalize=True)
 
 
 def theirs(folder: Path) -> Any:

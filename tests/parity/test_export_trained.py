@@ -34,17 +34,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*text was cut.*")
 MASKED, CAUSAL, PAIRS = "masked-language-modeling", "language-modeling", "translation"
 SMALL = {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 2, "max_len": 48}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "bert-tiny": (MASKED, {}),
-    "roberta-base": (MASKED, {}),
-    "xlm-roberta-base": (MASKED, {}),
+    **{name: (MASKED, {}) for name in ("bert-tiny", "roberta-base", "xlm-roberta-base")},
     "gpt1": (CAUSAL, {"d_ff": 64}),
     "gpt2": (CAUSAL, {}),
     "llama2-7b": (CAUSAL, {"attention": {"n_kv_heads": 1}}),
-    "t5-small": (PAIRS, {"attention": {"d_head": 8}}),
-    "t5-11-small": (PAIRS, {"attention": {"d_head": 8}}),
-    "mt5-small": (PAIRS, {"attention": {"d_head": 8}}),
-    "bart-base": (PAIRS, {}),
-    "marian": (PAIRS, {}),
+    **{name: (PAIRS, {"attention": {"d_head": 8}}) for name in ("t5-small", "t5-11-small", "mt5-small")},
+    **{name: (PAIRS, {}) for name in ("bart-base", "marian")},
 }
 OF = {task: [name for name, (one, _) in FAMILIES.items() if one == task] for task in (MASKED, CAUSAL, PAIRS)}
 TEXTS = ["o gato pulou alto", "  a menina  viu\to cão ", "ação, coração e avó!", "não <x> 12.5% 日本", "", "   ", "é"]
@@ -62,12 +57,9 @@ _SEEDS: dict[tuple[str, str], int] = {}  # of the networks that `telling` found
 def made(name: str, folder: Path, kind: str = "bpe", **decoding: Any) -> Model:
     """The model of a run with that preset, its weights random."""
     task, more = FAMILIES[name]
-    recipe = folder / f"{name}.yaml"
-    network = {"preset": name, **SMALL, **more}
-    data = {"train": {"world": "train", "count": 10}}
-    limits = {"beam": 3, "max_new_tokens": 12, **decoding}
-    recipe.write_text(json.dumps({"task": task, "data": data, "network": network, "decoding": limits}))
-    loaded = load_recipe(recipe).recipe
+    recipe = {"task": task, "network": {"preset": name, **SMALL, **more}}
+    recipe |= {"data": {"train": {"world": "train", "count": 10}}}
+    loaded = load_recipe(recipe | {"decoding": {"beam": 3, "max_new_tokens": 12, **decoding}}).recipe
     config = network_for(loaded, tokenizer(kind), read_data(loaded, folder, lambda line: None).train)
     about = model_config(loaded, network_to_dict(config), template_for(task, tokenizer(kind)))
     known = (name, kind) in _SEEDS or kind != "bpe" or task == MASKED

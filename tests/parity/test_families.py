@@ -146,42 +146,19 @@ def test_c16_bfloat16_is_within_its_rounding(name: str, tmp_path: Path) -> None:
     assert float((out.hidden[real].float() - wanted).abs().max()) <= allowed
 
 
-COUNTS = {
-    "bert_base": 109_482_240,
-    "bert_base_pretraining": 110_106_428,
-    "bert_large": 335_141_888,
-    "roberta_base": 124_645_632,
-    "roberta_large": 355_359_744,
-    "xlm_roberta_base": 278_043_648,
-    "xlm_roberta_large": 559_890_432,
-    "distilbert_base": 66_362_880,
-    "electra_small": 13_483_008,
-    "electra_base": 108_891_648,
-    "electra_large": 334_092_288,
-    "mpnet_base": 109_486_464,
-    "albert_base": 11_683_584,
-    "albert_large": 17_683_968,
-    "deberta_v3_base": 183_831_552,
-    "deberta_v3_large": 434_012_160,
-    "deberta_v2_xlarge": 884_593_152,
-    "modernbert_base": 149_014_272,
-    "modernbert_large": 394_781_696,
-    "gemma_2b": 2_506_172_416,
-    "nllb_200_600m": 615_073_792,
-    "spanbert_base": 108_310_272,
-    "gpt1": 116_534_784,
-    "gpt2": 124_439_808,
-    "gpt2_medium": 354_823_168,
-    "t5_small": 60_506_624,
-    "t5_base": 222_903_552,
-    "t5_large": 737_668_096,
-    "t5_11_small": 76_961_152,
-    "t5_11_base": 247_577_856,
-    "mt5_small": 300_176_768,
-    "llama2_7b": 6_738_415_616,
-    "llama3_8b": 8_030_261_248,
-    "llama3_70b": 70_553_706_496,
-}
+COUNTS = {"bert_base": 109_482_240, "bert_base_pretraining": 110_106_428, "bert_large": 335_141_888}
+COUNTS |= {"roberta_base": 124_645_632, "roberta_large": 355_359_744}
+COUNTS |= {"xlm_roberta_base": 278_043_648, "xlm_roberta_large": 559_890_432}
+COUNTS |= {"distilbert_base": 66_362_880, "electra_small": 13_483_008, "electra_base": 108_891_648}
+COUNTS |= {"electra_large": 334_092_288}
+COUNTS |= {"mpnet_base": 109_486_464, "albert_base": 11_683_584, "albert_large": 17_683_968}
+COUNTS |= {"deberta_v3_base": 183_831_552, "deberta_v3_large": 434_012_160, "deberta_v2_xlarge": 884_593_152}
+COUNTS |= {"modernbert_base": 149_014_272, "modernbert_large": 394_781_696, "gemma_2b": 2_506_172_416}
+COUNTS |= {"nllb_200_600m": 615_073_792, "spanbert_base": 108_310_272}
+COUNTS |= {"gpt1": 116_534_784, "gpt2": 124_439_808, "gpt2_medium": 354_823_168}
+COUNTS |= {"t5_small": 60_506_624, "t5_base": 222_903_552, "t5_large": 737_668_096}
+COUNTS |= {"t5_11_small": 76_961_152, "t5_11_base": 247_577_856, "mt5_small": 300_176_768}
+COUNTS |= {"llama2_7b": 6_738_415_616, "llama3_8b": 8_030_261_248, "llama3_70b": 70_553_706_496}
 
 
 @pytest.mark.parametrize("name", COUNTS)

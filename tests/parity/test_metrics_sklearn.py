@@ -12,13 +12,11 @@ from scipy import stats
 from sklearn import metrics as sklearn
 from sklearn.calibration import calibration_curve
 
+from atento import metrics
 from atento.metrics import (
     METRICS,
     Score,
     accuracy,
-    calibration_error,
-    confusion,
-    entity_f1,
     f1,
     matthews,
     multilabel_f1,
@@ -26,8 +24,6 @@ from atento.metrics import (
     report,
     report_table,
     spearman,
-    subset_accuracy,
-    tag_accuracy,
 )
 
 GENERATOR = np.random.default_rng(3)
@@ -92,7 +88,7 @@ def test_sets_of_labels_equal_scikit_learn() -> None:
     names = np.array(list("abcde"))
     ours, theirs = GENERATOR.random((2, 200, 5)) < 0.3
     predicted, right = ([names[row].tolist() for row in side] for side in (ours, theirs))
-    assert subset_accuracy(predicted, right).value == pytest.approx(sklearn.accuracy_score(theirs, ours))
+    assert metrics.subset_accuracy(predicted, right).value == pytest.approx(sklearn.accuracy_score(theirs, ours))
     for average in ("micro", "macro", "weighted"):
         expected = sklearn.f1_score(theirs, ours, average=average, zero_division=0)
         assert multilabel_f1(predicted, right, average=average).value == pytest.approx(expected, abs=1e-12)
@@ -145,7 +141,7 @@ def test_calibration_error_by_scikit_learns_bins() -> None:
     predicted = [("yes", float(share)) for share in confidence]
     rates, means = calibration_curve(right, confidence, n_bins=10)
     sizes = np.histogram(confidence, bins=10, range=(0, 1))[0]
-    score = calibration_error(predicted, ["yes" if hit else "no" for hit in right])
+    score = metrics.calibration_error(predicted, ["yes" if hit else "no" for hit in right])
     assert score.value == pytest.approx(float((np.abs(rates - means) * sizes).sum() / 500))
     assert score.parts["maximum"] == pytest.approx(float(np.abs(rates - means).max()))
 
@@ -177,7 +173,7 @@ def test_i4_labels_as_the_users_of_scikit_learn_pass_them(form: str) -> None:
     assert matthews(predictions, references).value == pytest.approx(sklearn.matthews_corrcoef(references, predictions))
     assert report(predictions, references).value == accuracy(predictions, references).value
     counts = tuple(map(tuple, sklearn.confusion_matrix(references, predictions).tolist()))
-    assert confusion(predictions, references).counts == counts or form == "negative numbers"  # of another order
+    assert metrics.confusion(predictions, references).counts == counts or form == "negative numbers"  # of another order
     if "boolean" in form:
         positive = True if "beside" not in form else 1
         expected = sklearn.f1_score(references, predictions)
@@ -190,7 +186,7 @@ def test_i4_what_looks_the_same_is_one_label_to_every_metric_of_labels() -> None
     predictions, references = [nfc, f"{nfd} ", "sim"], [nfd, f" {nfc}", "sim\t"]
     assert accuracy(predictions, references).value == matthews(predictions, references).value == 1
     assert f1(predictions, references).value == f1(predictions, references, average="binary", positive=nfd).value == 1
-    assert subset_accuracy([[nfc, " a"]], [["a", nfd]]).value == multilabel_f1([[nfc]], [[nfd]]).value == 1
-    assert calibration_error([(nfd, 1.0)], [nfc]).value == 0
-    assert tag_accuracy([[nfc]], [[nfd]]).value == entity_f1([[f"B-{nfc}"]], [[f"B-{nfd}"]]).value == 1
-    assert subset_accuracy([[1, 2]], [["2", "1"]]).value == 1
+    assert metrics.subset_accuracy([[nfc, " a"]], [["a", nfd]]).value == multilabel_f1([[nfc]], [[nfd]]).value == 1
+    assert metrics.calibration_error([(nfd, 1.0)], [nfc]).value == 0
+    assert metrics.tag_accuracy([[nfc]], [[nfd]]).value == metrics.entity_f1([[f"B-{nfc}"]], [[f"B-{nfd}"]]).value == 1
+    assert metrics.subset_accuracy([[1, 2]], [["2", "1"]]).value == 1

@@ -17,6 +17,7 @@ from atento.config.tables.released_keys import FILES
 from atento.config.tables.released_keys import MODULES as KEYS
 from atento_cli.convert.layouts import convert
 from failing import fails
+from fine_tuning import STILL
 from folders import edited
 from locked import none_left
 from released_folders import TEXTS, write_released
@@ -60,9 +61,8 @@ def loss_of(cosines: torch.Tensor) -> float:
 def recipe_of(folder: Path, **training: Any) -> dict[str, Any]:
     """Vectors of pairs, without dropout; a step that moves nothing unless told."""
     recipe = {"task": "embedding", "data": {"train": {"memory": "train"}}, "init": str(folder)}
-    still = {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}
     one = {"steps": 1, "learning_rate": 1e-9, "warmup": 0, "log_every": 1, "precision": "float32"}
-    return recipe | {"network": still, "training": one | training}
+    return recipe | {"network": STILL, "training": one | training}
 
 
 @pytest.fixture(scope="module")
@@ -124,17 +124,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _with_map(folder: Path, dense: Path) -> None:
-    """Put a map and a norm behind the pooling."""
-    shutil.copytree(dense, folder / "2_Dense")
-    (folder / "3_Normalize").mkdir()
-    rows = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-    for number, kind in ((2, "Dense"), (3, "Normalize")):
-        row = {"idx": number, "name": f"{number}", "path": f"{number}_{kind}"}
-        rows.append(row | {"type": f"sentence_transformers.models.{kind}"})
-    (folder / "modules.json").write_text(json.dumps(rows), encoding="utf-8")
-
-
 @pytest.mark.parametrize("pooled", [True, False])
 def test_k2_prompts_by_name_are_trained_used_and_exported(pooled: bool, small: Path, tmp_path: Path) -> None:
     """Each side behind its own prompt, as theirs encodes them; the recipe writes prompts, the rest is the model's."""
@@ -181,7 +170,13 @@ def test_k2_every_setting_gives_their_vectors(case: str, small: Path, tmp_path: 
     width = 16 * (1 if isinstance(named, str) else len(named))
     folder = shutil.copytree(small / "theirs", tmp_path / "theirs")
     if width > 16:
-        _with_map(folder, small / f"{width}")
+        shutil.copytree(small / f"{width}", folder / "2_Dense")
+        (folder / "3_Normalize").mkdir()
+        rows = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        for number, kind in ((2, "Dense"), (3, "Normalize")):
+            row = {"idx": number, "name": f"{number}", "path": f"{number}_{kind}"}
+            rows.append(row | {"type": f"sentence_transformers.models.{kind}"})
+        (folder / "modules.json").write_text(json.dumps(rows), encoding="utf-8")
     (pooled,) = folder.glob("*_Pooling/config.json")
     edited(pooled, *(key for key, value in pooling.items() if value is None), **pooling)
     edited(folder / "config_sentence_transformers.json", **settings)

@@ -74,8 +74,7 @@ def test_targets_are_the_labels_of_transformers(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["bart", "bart, forced", "t5"])
 def test_one_rule_in_training_and_use(name: str, tmp_path: Path) -> None:
-    """The loss of validation is that of their labels, and so is the perplexity of the trained model and of its
-    export."""
+    """The loss of validation is that of their labels; so is the perplexity of the model and of its export."""
     folder = folder_of(name, tmp_path / "released")
     theirs, peer = hf.AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), hf.AutoTokenizer.from_pretrained(folder)
     total, count = 0.0, 0

@@ -13,8 +13,7 @@ from atento.data.batches.batch import Batch
 from atento.model import Model
 from atento.models.initial_model import first_weights, initial_model
 from atento.networks import build_network
-from fine_tuning import STILL, batches_of, loss_of, same_gradients
-from released_folders import write_released
+from fine_tuning import STILL, batches_of, loss_of, same_gradients, write_encoder
 
 library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra dev)")
 from sentence_transformers.sentence_transformer import losses as their_losses  # noqa: E402
@@ -28,13 +27,8 @@ RATES = {"dropout": 0.1, "attention": {"dropout": 0.1}, "feed_forward": {"dropou
 
 @pytest.fixture(scope="module", params=["mean", "first"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sentence-transformers folder of a BERT of random weights without dropout."""
-    path = tmp_path_factory.mktemp("texts")
-    write_released("bert", path / "bert")
-    model = atento.load(path / "bert")
-    model.network.config = changed(model.network.config, STILL)
-    model.config["embedding"] = {"pooling": request.param, "normalize": request.param == "mean", "max_len": 40}
-    return model.save(path / "encoder", layout="huggingface")
+    is_mean = request.param == "mean"
+    return write_encoder(tmp_path_factory.mktemp("texts"), pooling=request.param, normalize=is_mean)
 
 
 def batch_and_network(folder: Path, objective: dict[str, Any]) -> tuple[Batch, Any]:

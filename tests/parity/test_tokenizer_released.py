@@ -203,7 +203,7 @@ OWN: dict[str, Callable[[Path], Files]] = {  # layout -> the files of a folder, 
     "marian": marian,
     "m2m_100": m2m_100,
 }
-DEBERTA = named("DebertaV2", vocab_type="spm")
+DEBERTA, APART_AND_LOWER = named("DebertaV2", vocab_type="spm"), {"do_lower_case": True, "split_by_punct": True}
 PIECES: dict[str, tuple[str, str, dict[str, Any]]] = {  # layout -> file, how it is trained, settings
     "t5": ("spiece.model", "t5", {}),
     "mt5": ("spiece.model", "t5", named("T5", extra_ids=3)),
@@ -213,11 +213,7 @@ PIECES: dict[str, tuple[str, str, dict[str, Any]]] = {  # layout -> file, how it
     "mbart50": ("sentencepiece.bpe.model", "xlmr", named("MBart50", src_lang="pt_XX")),
     "camembert": ("sentencepiece.bpe.model", "xlmr", named("Camembert")),
     "deberta-v2": ("spm.model", "deberta", DEBERTA),
-    "deberta-v2, lower case, punctuation apart": (
-        "spm.model",
-        "deberta",
-        DEBERTA | {"do_lower_case": True, "split_by_punct": True},
-    ),
+    "deberta-v2, lower case, punctuation apart": ("spm.model", "deberta", DEBERTA | APART_AND_LOWER),
     "albert": ("spiece.model", "albert", named("Albert")),
     "albert, cased, accents kept": ("spiece.model", "albert", named("Albert", do_lower_case=False, keep_accents=True)),
     "llama": ("tokenizer.model", "llama", {"add_bos_token": True}),

@@ -19,17 +19,14 @@ LIMIT = 9  # new tokens
 
 @dataclass(frozen=True)
 class Translator:
-    """How a family is made.
-
-    `source` and `target` are not the languages by default; `first` is the source language by default.
-    """
+    """How a family is made; `source` and `target` are not the languages by default."""
 
     tokenizer: Callable[[Path], Any]
     config: Any
     network: Any
     source: str
     target: str
-    first: str
+    first: str  # the source language by default
     starts: bool = False  # whether every output begins with the target language by the configuration
 
 
