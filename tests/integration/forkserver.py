@@ -215,6 +215,7 @@ def run(request: dict[str, Any]) -> int:
             FAULTS[request["fault"]](**request["details"])
         if request["test"]:
             module, _, name = request["test"].partition(":")
+            sys.path.append(str(Path(__file__).parents[1] / "parity"))  # as `pythonpath` of pytest has it
             arguments = {
                 key: Path(value) if isinstance(value, str) else value for key, value in request["details"].items()
             }

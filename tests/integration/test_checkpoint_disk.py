@@ -122,6 +122,7 @@ import os, sys
 from pathlib import Path
 import numpy as np
 from atento_cli.commands.embed import _write
+from atento.base.errors import AtentoError
 
 disk = Path(sys.argv[1])
 small, large = np.ones((8, 4), np.float32), np.random.default_rng(1).random((50_000, 4), np.float32)
