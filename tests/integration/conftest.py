@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+import atento
 import forkserver
 from atento_world import write
 from forkserver import Module, modules_start_by
@@ -40,6 +41,18 @@ network: {d_model: 16, d_ff: 32, n_heads: 2, n_layers: 1, norm: pre, dropout: 0.
 training: {steps: 24, batch_tokens: 120, warmup: 6, learning_rate: 5e-3, precision: float32, validate_every: 8,
            checkpoint_every: 4, log_every: 4, keep: 3, baseline: false}
 decoding: {beam: 1, max_new_tokens: 6}
+metrics: [chrf]
+"""
+
+
+TUNE = """
+task: translation
+data: {train: {file: test.tsv, source: 0, target: 1}, valid: {file: valid.tsv, source: 0, target: 1}}
+init: {model: model}
+network: {dropout: 0.2}
+training: {steps: 6, batch_tokens: 60, warmup: 2, precision: float32, validate_every: 3, checkpoint_every: 2,
+           baseline: false}
+decoding: {beam: 1, max_new_tokens: 4}
 metrics: [chrf]
 """
 
@@ -97,13 +110,9 @@ class ForkServer:
             given = [requests[0], answers[1], theirs.fileno()]
             socket.send_fds(forkserver.ANCESTOR, [json.dumps(environment).encode()], given)
         else:
-            self.process = subprocess.Popen(
-                [sys.executable, forkserver.__file__, str(theirs.fileno())],
-                stdin=requests[0],
-                stdout=answers[1],
-                env=environment,
-                pass_fds=[theirs.fileno()],
-            )
+            words = [sys.executable, forkserver.__file__, str(theirs.fileno())]
+            files = {"stdin": requests[0], "stdout": answers[1], "pass_fds": [theirs.fileno()]}
+            self.process = subprocess.Popen(words, env=environment, **files)
         for number in (requests[0], answers[1], theirs.detach()):
             os.close(number)
         self.requests, self.answers = os.fdopen(requests[1], "w"), os.fdopen(answers[0])
@@ -140,40 +149,23 @@ class ForkServer:
         self.count += 1
         place = self.scratch / str(self.count)
         place.mkdir()
-        if isinstance(stdin, Path):
-            source = stdin
-        else:
-            source = place / "stdin"
+        source = stdin if isinstance(stdin, Path) else place / "stdin"
+        if not isinstance(stdin, Path):
             source.write_bytes(stdin.encode("utf-8") if isinstance(stdin, str) else stdin)
         out, err = stdout or place / "stdout", stderr or place / "stderr"
         for path in (out, err):
             path.touch()
-        request = {
-            "argv": [str(argument) for argument in argv],
-            "cwd": str(cwd),
-            "stdin": str(source),
-            "stdout": str(out),
-            "stderr": str(err),
-            "env": dict(env or {}),
-            "record": record and str(record),
-            "fault": fault,
-            "test": test,
-            "program": program,
-            "lasting": lasting,
-            "details": details,
-        }
+        request = {"argv": [*map(str, argv)], "cwd": str(cwd), "stdin": str(source), "stdout": str(out)}
+        request |= {"stderr": str(err), "env": dict(env or {}), "record": record and str(record), "fault": fault}
+        request |= {"test": test, "program": program, "lasting": lasting, "details": details}
         return Running(self.ask(request)["pid"], self, out, err)
 
     def become(self, module: Module) -> int:
         """Start a module of ours as a child of this process."""
         files = [number if file == -1 else file for number, file in enumerate(module.files)]
-        request = {
-            "words": module.words,
-            "folder": module.folder or str(Path.cwd()),
-            "environment": dict(os.environ) if module.environment is None else module.environment,
-            "session": module.session,
-            "lasting": True,
-        }
+        request = {"words": module.words, "folder": module.folder or str(Path.cwd()), "session": module.session}
+        given = dict(os.environ) if module.environment is None else module.environment
+        request |= {"environment": given, "lasting": True}
         libc = ctypes.CDLL(None)
         libc.prctl(SET_CHILD_SUBREAPER, 1)
         try:
@@ -185,6 +177,12 @@ class ForkServer:
     def run(self, *argv: object, cwd: Path, **options: Any) -> Done:
         """A command from beginning to end."""
         return self.start(*argv, cwd=cwd, **options).end()
+
+    def good(self, *argv: object, cwd: Path, **options: Any) -> Done:
+        """A command that must succeed."""
+        done = self.run(*argv, cwd=cwd, **options)
+        assert done.status == 0, done.stderr
+        return done
 
     def close(self) -> None:
         """End the server, and wait for it."""
@@ -288,8 +286,7 @@ def place(scratch: Path, data: Path) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def trained(server: ForkServer, data: Path, scratch: Path) -> Path:
     """A tiny run that has ended, for commands that use a model."""
-    done = server.run("train", "tiny.yaml", "--out", scratch / "trained", "--threads", "1", cwd=data)
-    assert done.status == 0, done.stderr
+    server.good("train", "tiny.yaml", "--out", scratch / "trained", "--threads", "1", cwd=data)
     return scratch / "trained"
 
 
@@ -298,6 +295,14 @@ def here(place: Path, trained: Path) -> Path:
     """A copy of the data, with that run in it as `run`."""
     (place / "run").symlink_to(trained)
     return place
+
+
+@pytest.fixture
+def tuning(here: Path) -> Path:
+    """A recipe beside the model that it starts from: one layer that reads and one that writes."""
+    (here / "tune.yaml").write_text(TUNE, encoding="utf-8", newline="\n")
+    atento.load(here / "run").save(here / "model")
+    return here
 
 
 def refused(done: Done, *said: str, status: int = 2) -> None:
@@ -360,8 +365,12 @@ def running_chromium() -> Chromium:
 IN_BROWSER = set[Path]()  # files whose tests open pages
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files whose tests open pages one behind the other, so that one Chromium is started for all of them."""
+    """Mark the tests of this folder. Files whose tests open pages come together: one Chromium for all of them."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker("integration")
     IN_BROWSER.update(item.path for item in items if "browser" in getattr(item, "fixturenames", ()))
     items.sort(key=lambda item: item.path not in IN_BROWSER)
 
@@ -388,6 +397,26 @@ def browser(chromium: Chromium, request: pytest.FixtureRequest) -> Iterator[Chro
     if request.session.testsfailed > failed:
         chromium.kept.clear()
     chromium.tidy()
+
+
+@pytest.fixture
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For tests that train in their own folder with threads of their own."""
+    import torch
+
+    monkeypatch.chdir(tmp_path)
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A small BERT, RoBERTa and GPT-2 as they are published."""
+    from released_folders import write_released
+
+    folder = tmp_path_factory.mktemp("released")
+    return {name: write_released(name, folder / name) for name in ("bert", "roberta", "gpt2")}
 
 
 @pytest.fixture(scope="session")
@@ -417,3 +446,17 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     with shared_service(tmp_path_factory.mktemp("served")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def lm(service: Any) -> Any:
+    """Its language model, in this process."""
+    return atento.load(service.folders["lm"], device="cpu")
+
+
+@pytest.fixture(scope="session")
+def client(service: Any) -> Any:
+    """The client of OpenAI's library."""
+    import openai
+
+    return openai.OpenAI(base_url=f"{service.url}/v1", api_key="any", max_retries=0, timeout=60)

@@ -15,6 +15,7 @@ import faulthandler
 import gc
 import hashlib
 import importlib.util
+import itertools
 import json
 import os
 import select
@@ -33,25 +34,17 @@ from types import ModuleType
 from typing import Any
 
 import replica_faults
+from replica_faults import instead_of
 
 FAILED_TO_START = 99
 LARGE, COLLAPSE = 2 << 20, 25  # bytes of a large page, and what `madvise` is asked for
 # What commands import that translate, draw or explain themselves: 7, 250 and 20 ms. What reads the environment when it
 # is imported, such as `huggingface_hub`, may not be here.
-LATE = (
-    "atento.evaluation",
-    "atento.model",
-    "atento.runs.train",
-    "atento.text.documents",
-    "matplotlib.figure",
-    "matplotlib.backends.backend_agg",
-    "rich._emoji_codes",
-)
+LATE = ("atento.evaluation", "atento.model", "atento.runs.train", "atento.text.documents", "rich._emoji_codes")
+LATE += ("matplotlib.figure", "matplotlib.backends.backend_agg")
 # Modules that have a process of their own, but for that of chat templates, whose memory has a limit.
-FORKED = (
-    *("atento_serve.engine.", "atento_serve.studio.", "atento_cli.search.", "atento_cli.convert."),
-    "atento_cli.block_worker",
-)
+FORKED = ("atento_serve.engine.", "atento_serve.studio.", "atento_cli.search.", "atento_cli.convert.")
+FORKED += ("atento_cli.block_worker",)
 SERVICE = ("atento_serve.server", "atento_serve.engine.worker", "atento_serve.studio.screen_table")
 
 
@@ -93,9 +86,7 @@ def imports() -> None:
     pydantic.TypeAdapter(int)  # the first one looks through all packages for plugins of pydantic
     for name in ("micro-world-en-pt", "micro-world-mixture"):  # the types of the keys, which are kept
         load_recipe(name, environment={})
-    assert torch.get_num_threads() == 1 and all(
-        (numpy.ma, pydantic.dataclasses, sacrebleu, safetensors, typer.rich_utils)
-    )
+    assert torch.get_num_threads() == 1 and numpy.ma and pydantic.dataclasses and sacrebleu and safetensors
 
 
 def begin(number: int, many: bool = False) -> None:
@@ -224,6 +215,7 @@ def run(request: dict[str, Any]) -> int:
             FAULTS[request["fault"]](**request["details"])
         if request["test"]:
             module, _, name = request["test"].partition(":")
+            sys.path.append(str(Path(__file__).parents[1] / "parity"))  # as `pythonpath` of pytest has it
             arguments = {
                 key: Path(value) if isinstance(value, str) else value for key, value in request["details"].items()
             }
@@ -353,17 +345,14 @@ def become(module: Module) -> None:
 
 def record(path: str) -> None:
     """Write down every batch that training takes, as it is taken: the update's number and what was in it."""
-    from atento.data.batches.batch import Part
-    from atento.data.batches.planning import PlannedBatches
     from atento.training.allocator import CAPACITY
 
     os.environ[CAPACITY] = "1024"  # else batches are also made to choose it
 
-    real = PlannedBatches.parts
-
-    def parts(self: PlannedBatches, update: int, micro_batches: int = 1, *ours: Any) -> Iterator[Part]:
-        rows = [part.tolist() for part in self.rows(update)]
-        found = list(real(self, update, micro_batches, *ours))
+    @instead_of("atento.data.batches.planning:PlannedBatches.parts")
+    def parts(real: Any, batches: Any, update: int, micro_batches: int = 1, *ours: Any) -> Iterator[Any]:
+        rows = [part.tolist() for part in batches.rows(update)]
+        found = list(real(batches, update, micro_batches, *ours))
         digest = hashlib.sha256()
         for part in found:
             batch = part.batch
@@ -375,85 +364,50 @@ def record(path: str) -> None:
         os.close(fd)
         yield from found
 
-    PlannedBatches.parts = parts  # type: ignore[method-assign]
-
 
 # Faults: the bugs that resuming is known for, and signals at a chosen place
 def dropout_by_the_clock() -> None:
     """Dropout drawn from the time of day."""
-    import atento.training.step as step
-
-    real = step.Randomness
-    step.Randomness = lambda seed, *rest: real(time.time_ns(), *rest)  # type: ignore[assignment,misc]
+    instead_of("atento.training.step:Randomness")(lambda real, seed, *rest: real(time.time_ns(), *rest))
 
 
 def data_from_the_start() -> None:
     """A stream that a resumed run reads from its beginning."""
-    from atento.data.batches.planning import PlannedBatches
-
-    real, taken = PlannedBatches.parts, [0]
-
-    def parts(self: PlannedBatches, update: int, micro_batches: int = 1, *ours: Any) -> Any:
-        taken[0] += 1
-        return real(self, taken[0] - 1, micro_batches, *ours)
-
-    PlannedBatches.parts = parts  # type: ignore[method-assign]
+    taken = itertools.count()
+    place = instead_of("atento.data.batches.planning:PlannedBatches.parts")
+    place(lambda real, batches, update, micro_batches=1, *ours: real(batches, next(taken), micro_batches, *ours))
 
 
 def moments_forgotten() -> None:
     """An optimiser that starts anew."""
-    from atento.training.optimizer import Optimizer
 
-    real = Optimizer.load
-
-    def load(self: Optimizer, tensors: Mapping[str, Any]) -> None:
-        real(self, {name: value * 0 if name.endswith("exp_avg") else value for name, value in tensors.items()})
-
-    Optimizer.load = load  # type: ignore[method-assign]
+    @instead_of("atento.training.optimizer:Optimizer.load")
+    def load(real: Any, optimizer: Any, tensors: Mapping[str, Any]) -> None:
+        real(optimizer, {name: value * 0 if name.endswith("exp_avg") else value for name, value in tensors.items()})
 
 
 def weights_not_restored() -> None:
     """In reduced precision: the working copy still holds the first weights when the run goes on."""
-    from atento.training.step import Updater
-
-    real, calls = Updater.copy_weights, [0]
-
-    def copy_weights(self: Updater) -> None:
-        calls[0] += 1
-        if calls[0] > 1:
-            real(self)
-
-    Updater.copy_weights = copy_weights  # type: ignore[method-assign]
+    calls = itertools.count()
+    place = instead_of("atento.training.step:Updater.copy_weights")
+    place(lambda real, updater: real(updater) if next(calls) else None)
 
 
 def interval_forgotten() -> None:
     """The loss since the last train event starts anew."""
-    from atento.training import loop
-
-    real = loop.Progress.from_dict.__func__  # type: ignore[attr-defined]
-    loop.Progress.from_dict = classmethod(  # type: ignore[assignment,method-assign]
-        lambda cls, data: real(cls, {**data, "interval": {}})
-    )
+    instead_of("atento.training.loop:Progress.from_dict")(lambda real, data: real({**data, "interval": {}}))
 
 
 def journal_not_cut() -> None:
     """Events past the checkpoint stay."""
-    from atento.training.journal import Journal
-
-    Journal.cut = lambda self, after_step: 0  # type: ignore[method-assign]
+    instead_of("atento.training.journal:Journal.cut")(lambda real, journal, after_step: 0)
 
 
 def rate_from_the_start() -> None:
     """The schedule counts the steps of this process."""
-    from atento.training import loop
-
-    real, taken = loop.learning_rate, [0]
-
-    def rate(config: Any, step: int, steps: int, **options: int) -> float:
-        taken[0] += 1
-        return real(config, taken[0], steps, **options)
-
-    loop.learning_rate = rate
+    taken = itertools.count(1)
+    place = instead_of("atento.training.loop:learning_rate")
+    place(lambda real, config, step, steps, **options: real(config, next(taken), steps, **options))
 
 
 def told_at_once() -> None:
@@ -465,83 +419,53 @@ def told_at_once() -> None:
 
 def rate_explodes() -> None:
     """A learning rate of 1e30 from the second step on, which no recipe may ask for."""
-    from atento.training import loop
-
-    real = loop.learning_rate
-    loop.learning_rate = lambda *call, **options: 1e30 if call[1] > 1 else real(*call, **options)
+    place = instead_of("atento.training.loop:learning_rate")
+    place(lambda real, *call, **options: 1e30 if call[1] > 1 else real(*call, **options))
 
 
 def slow_disk() -> None:
     """A disk that takes its time, where the tests' own folder is in memory: a kill has something to hit."""
-    real = os.fsync
 
-    def fsync(fd: int) -> None:
+    @instead_of("os:fsync")
+    def fsync(real: Any, fd: int) -> None:
         time.sleep(0.003)
         real(fd)
-
-    os.fsync = fsync
 
 
 def signal_at_line(module: str, function: str, count: int, number: int) -> None:
     """Deliver a signal when that function is about to run its line number `count`, counted as they are executed."""
-    home = sys.modules[module]
-    real: Callable[..., Any] = getattr(home, function)
-    seen = [0]
+    seen = itertools.count(1)
 
     def inside(frame: Any, event: str, _: object) -> Any:
-        if event == "line":
-            seen[0] += 1
-            if seen[0] == count:
-                os.kill(os.getpid(), number)
+        if event == "line" and next(seen) == count:
+            os.kill(os.getpid(), number)
         return inside
 
-    def calls(frame: Any, event: str, _: object) -> Any:
-        return inside if frame.f_code is real.__code__ else None
-
-    def traced(*args: Any, **kwargs: Any) -> Any:
-        sys.settrace(calls)
+    @instead_of(f"{module}:{function}")
+    def traced(real: Any, *args: Any, **kwargs: Any) -> Any:
+        sys.settrace(lambda frame, event, _: inside if frame.f_code is real.__code__ else None)
         try:
             return real(*args, **kwargs)
         finally:
             sys.settrace(None)
 
-    setattr(home, function, traced)
-
 
 def signal_in_call(module: str, function: str, number: int, times: int = 1, call: int = 1) -> None:
     """Deliver a signal `times` times inside the `call`-th call of a function of ours."""
-    home = sys.modules[module]
-    real: Callable[..., Any] = getattr(home, function)
-    seen = [0]
+    seen = itertools.count(1)
 
-    def deadly(*args: Any, **kwargs: Any) -> Any:
-        seen[0] += 1
-        if seen[0] == call:
+    @instead_of(f"{module}:{function}")
+    def deadly(real: Any, *args: Any, **kwargs: Any) -> Any:
+        if next(seen) == call:
             for _ in range(times):
                 os.kill(os.getpid(), number)
                 time.sleep(0.01)
         return real(*args, **kwargs)
 
-    setattr(home, function, deadly)
 
-
-FAULTS: dict[str, Callable[..., None]] = replica_faults.FAULTS | {
-    function.__name__: function
-    for function in (
-        dropout_by_the_clock,
-        data_from_the_start,
-        moments_forgotten,
-        weights_not_restored,
-        interval_forgotten,
-        journal_not_cut,
-        rate_from_the_start,
-        rate_explodes,
-        slow_disk,
-        told_at_once,
-        signal_at_line,
-        signal_in_call,
-    )
-}
+_ALL: list[Callable[..., None]] = [dropout_by_the_clock, data_from_the_start, moments_forgotten, weights_not_restored]
+_ALL += [interval_forgotten, journal_not_cut, rate_from_the_start, rate_explodes, slow_disk, told_at_once]
+FAULTS = replica_faults.FAULTS | {one.__name__: one for one in [*_ALL, signal_at_line, signal_in_call]}
 
 if __name__ == "__main__":
     main()

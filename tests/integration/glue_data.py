@@ -105,18 +105,9 @@ def _pairs(first: str, second: str, labels: tuple[str, str]) -> Callable[[Path],
 
 
 ENTAILMENT = ("not_entailment", "entailment")
-GLUE: dict[str, Callable[[Path], None]] = {
-    "CoLA": cola,
-    "SST-2": sst2,
-    "MRPC": mrpc,
-    "STS-B": stsb,
-    "QQP": qqp,
-    "MNLI": mnli,
-    "diagnostic": diagnostic,
-    "QNLI": _pairs("question", "sentence", ENTAILMENT),
-    "RTE": _pairs("sentence1", "sentence2", ENTAILMENT),
-    "WNLI": _pairs("sentence1", "sentence2", ("0", "1")),
-}
+GLUE: dict[str, Callable[[Path], None]] = {"CoLA": cola, "SST-2": sst2, "MRPC": mrpc, "STS-B": stsb, "QQP": qqp}
+GLUE |= {"MNLI": mnli, "diagnostic": diagnostic, "QNLI": _pairs("question", "sentence", ENTAILMENT)}
+GLUE |= {"RTE": _pairs("sentence1", "sentence2", ENTAILMENT), "WNLI": _pairs("sentence1", "sentence2", ("0", "1"))}
 
 
 def write_portuguese(folder: Path) -> Path:

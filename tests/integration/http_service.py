@@ -144,7 +144,6 @@ class Served:
 
     def read(self) -> None:
         """Collect the lines of standard error."""
-        assert self.process.stderr is not None
         for line in self.process.stderr:
             self.lines.append(line.rstrip("\n"))
             match = re.match(r"ready: (http://\S+) ", line)
@@ -264,7 +263,6 @@ def shared_service(folder: Path, *, environment: dict[str, str] | None = None) -
 def conversation_ids(folder: str, messages: Sequence[dict[str, str]]) -> list[int]:
     """The ids of a conversation by the chat template of a folder."""
     conversations = Conversations.of(folder, Tokenizer.load(folder))
-    assert conversations is not None
     try:
         return conversations.ids({"messages": list(messages), "variables": {}})
     finally:

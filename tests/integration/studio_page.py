@@ -141,6 +141,10 @@ class StudioPage:
         """The values in the address."""
         return dict(self.page.evaluate("() => Object.fromEntries(new URLSearchParams(location.hash.slice(1)))"))
 
+    def text(self, selector: str) -> str:
+        """What stands in an element."""
+        return str(self.page.locator(selector).text_content())
+
     def cells(self, rows: Any) -> list[list[str]]:
         """The texts in the cells of some rows, or of those of a selector."""
         rows = self.page.locator(rows) if isinstance(rows, str) else rows

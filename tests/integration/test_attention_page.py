@@ -16,8 +16,6 @@ from atento.inspection.decoding_page import decoding_page
 from atento.inspection.page import attention_page
 from atento.networks import build_network, presets
 
-pytestmark = pytest.mark.integration
-
 
 def weights(rows: int, columns: int, seed: int, causal: bool = False) -> list[np.ndarray]:
     layers = np.random.default_rng(seed).dirichlet(np.ones(columns), size=(2, 3, rows)).astype(np.float32)

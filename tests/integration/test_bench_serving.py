@@ -9,8 +9,8 @@ import yaml
 from atento import train
 from atento.base.errors import UsageError
 from benchmarks.serving import WORKLOADS, measure_serving
+from failing import fails
 
-pytestmark = pytest.mark.integration
 pytest.importorskip("fastapi", reason="fastapi is not installed (extra serve)")
 pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed (extra ctranslate2)")
@@ -29,20 +29,16 @@ def test_every_server_gives_every_client_the_same_outputs(name: str, servers: in
         assert row["failed"] == 0 and row["requests_per_second"] > 0.2 and 0 < row["p50_ms"] <= row["p99_ms"]
 
 
-def test_an_unknown_workload_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"unknown workload 'embed-minlm'.*embed-minilm"):
-        next(measure_serving(1.0, workloads=["embed-minlm"]))
-
-
 @pytest.mark.parametrize(
     "options, message",
     [
+        ({"workloads": ["embed-minlm"]}, "unknown workload 'embed-minlm'.*embed-minilm"),
         ({"model": "runs/x"}, "--model and --sources together"),
         ({"workloads": ["embed-minilm"], "model": "runs/x", "sources": "a.en"}, "'embed-minilm' has its own model"),
         ({"model": "runs/x", "sources": "empty.en"}, "empty.en has no sentence"),
     ],
 )
-def test_a_trained_model_needs_sentences_and_a_workload_that_translates(
+def test_an_unknown_workload_or_model_or_no_sentence_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -50,8 +46,7 @@ def test_a_trained_model_needs_sentences_and_a_workload_that_translates(
     Path("empty.en").write_text("\n")
     if "sources" in options:
         options = options | {"sources": Path(options["sources"])}
-    with pytest.raises(UsageError, match=message):
-        next(measure_serving(1.0, **options))
+    fails(UsageError, message, next, measure_serving(1.0, **options))
 
 
 @pytest.mark.slow
@@ -71,13 +66,8 @@ def test_servers_of_a_given_model_agree(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     train(tmp_path / "recipe.yaml", out=tmp_path / "run")
     (tmp_path / "sources.txt").write_text("\n".join(" ".join(pair) for pair in pairs) + "\n")
-    _, *rows = measure_serving(
-        1.0,
-        workloads=["translate-greedy"],
-        clients=(1, 3),
-        model=str(tmp_path / "run"),
-        sources=tmp_path / "sources.txt",
-    )
+    given = {"model": str(tmp_path / "run"), "sources": tmp_path / "sources.txt"}
+    _, *rows = measure_serving(1.0, workloads=["translate-greedy"], clients=(1, 3), **given)
     same = {row["who"]: row["same"] for row in rows if "same" in row}
     assert len(same) == 6 and all(share > 0.98 for who, share in same.items() if "float32" in who)
     assert all(row["failed"] == 0 for row in rows if "failed" in row)

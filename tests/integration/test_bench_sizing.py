@@ -9,8 +9,8 @@ import torch
 from atento.base.errors import UsageError
 from benchmarks import sizing
 from benchmarks.sizing import measure_sizing
+from failing import fails
 
-pytestmark = pytest.mark.integration
 pytest.importorskip("fastapi", reason="fastapi is not installed (extra serve)")
 MODELS = {"embed-minilm": ("float32",), "generate-gpt2": ("int8",)}
 
@@ -46,5 +46,5 @@ def test_the_memory_is_that_of_the_process() -> None:
 
 
 def test_an_unknown_workload_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"unknown workload 'embed-minlm'.*embed-minilm"):
-        next(measure_sizing(1.0, workloads=["embed-minlm"]))
+    said = "unknown workload 'embed-minlm'.*embed-minilm"
+    fails(UsageError, said, next, measure_sizing(1.0, workloads=["embed-minlm"]))

@@ -8,20 +8,14 @@ import torch
 import atento
 from atento.base.errors import UsageError
 from atento_lab.studies.transfer import _differences, measure_transfer, report_transfer
+from failing import fails
 
-SIZES = {
-    "tokenizer.vocab_size": 400,
-    "network.d_model": 16,
-    "network.d_ff": 32,
-    "network.n_heads": 2,
-    "network.n_layers": 1,
-    "training.steps": 2,
-    "training.precision": "float32",
-    "data.train.0.count": 200,
-}
+NETWORK = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1}
+SIZES = {f"network.{name}": size for name, size in NETWORK.items()} | {"tokenizer.vocab_size": 400}
+SIZES |= {"training.steps": 2, "training.precision": "float32", "data.train.0.count": 200}
 
 
-def test_both_starts_have_one_network_and_the_pretrained_one_the_weights_of_the_model(
+def test_both_starts_have_one_network_and_one_the_weights_of_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from atento_lab.studies import transfer
@@ -38,41 +32,26 @@ def test_both_starts_have_one_network_and_the_pretrained_one_the_weights_of_the_
 
     monkeypatch.setattr(transfer, "train", remembered)
     rows = list(measure_transfer(30, model=str(run.folder), quick=True, labels=("tense",)))
-    assert [(row.get("start"), row["task"]) for row in rows] == [
-        ("scratch", "tense"),
-        ("pretrained", "tense"),
-        (None, "tense"),
-    ]
+    assert [(row.get("start"), row["task"]) for row in rows] == [(s, "tense") for s in ("scratch", "pretrained", None)]
     scratch, pretrained = embeddings["tense-scratch-1"], embeddings["tense-pretrained-1"]
     assert {name: weight.shape for name, weight in scratch.items()} == {n: w.shape for n, w in pretrained.items()}
     before = atento.load(run.folder).network.state_dict()
     name = next(name for name in before if "embedding" in name and name in pretrained and before[name].dim() == 2)
     assert torch.allclose(pretrained[name], before[name], atol=1e-4)
     assert not torch.allclose(scratch[name], before[name], atol=1e-2)
-    with pytest.raises(UsageError, match="is a run of task classification"):
-        next(measure_transfer(30, model=str(_classifier(tmp_path)), quick=True))
-
-
-def _classifier(folder: Path) -> Path:
     data = {"train": {"world": "train", "labels": "tense", "count": 20}}
     recipe = {"task": "classification", "data": data, "tokenizer": {"kind": "word", "vocab_size": 100}}
-    recipe["network"] = {"preset": "bert-tiny", "d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1}
-    recipe["training"] = {"steps": 1}
-    return atento.train(recipe, out=folder / "classifier", threads=1).folder
+    recipe |= {"network": {"preset": "bert-tiny", **NETWORK}, "training": {"steps": 1}}
+    other = atento.train(recipe, out=tmp_path / "classifier", threads=1).folder
+    for model, said in ((str(other), "is a run of task classification"), ("nowhere", "'nowhere' is no run folder")):
+        fails(UsageError, said, next, measure_transfer(30, model=model, quick=True))
 
 
 def test_differences_and_their_standard_error_by_hand() -> None:
     scores = {"scratch": (0.5, 0.6, 0.4), "pretrained": (0.8, 0.8, 0.8)}
+    shared = {"task": "tense", "metric": "accuracy", "examples": 100, "steps": 9}
     rows = [
-        {
-            "task": "tense",
-            "start": start,
-            "seed": seed,
-            "metric": "accuracy",
-            "score": score,
-            "examples": 100,
-            "steps": 9,
-        }
+        shared | {"start": start, "seed": seed, "score": score}
         for start, values in scores.items()
         for seed, score in enumerate(values, 1)
     ]
@@ -81,8 +60,3 @@ def test_differences_and_their_standard_error_by_hand() -> None:
     assert row["standard_error"] == pytest.approx(0.1 / 3**0.5, abs=1e-4)
     table = report_transfer([*rows, row]).text
     assert "| tense | accuracy | 0.500 | 0.800 | +0.300 ± 0.058 |" in table and "mean of 3 seeds" in table
-
-
-def test_a_model_that_is_no_run_is_refused() -> None:
-    with pytest.raises(UsageError, match="'nowhere' is no run folder"):
-        next(measure_transfer(30, model="nowhere", quick=True))

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.integration
-
 WAYS = (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"])
 
 # Runs with the small disk mounted on its first argument, and prints what it saw.

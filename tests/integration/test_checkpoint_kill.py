@@ -23,8 +23,6 @@ from atento.storage.checkpoint import clean, load_checkpoint, newest, retain, sa
 from children import DONE, ended, in_child
 from conftest import in_small_process
 
-pytestmark = pytest.mark.integration
-
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 DEADLY = [(os, name) for name in ("mkdir", "open", "write", "fsync", "close", "rename", "unlink", "rmdir", "scandir")]
 DEADLY.append((fcntl, "flock"))

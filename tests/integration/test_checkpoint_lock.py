@@ -14,8 +14,6 @@ from atento.base.errors import UsageError
 from atento.storage.lock import RunLock
 from children import DONE, ended, in_child
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -68,11 +66,15 @@ def test_r8_a_worker_that_outlives_its_trainer_does_not_keep_the_lock(folder: Pa
     os.close(say)
 
 
-def test_r8_a_child_that_leaves_its_parents_lock_does_not_release_it(folder: Path) -> None:
+def test_r8_a_child_that_leaves_its_lock_does_not_release_it_and_an_owner_that_has_not_signed_yet(folder: Path) -> None:
     with RunLock(folder) as lock:
         pid = in_child(lambda: lock.__exit__(None, None, None))
         assert ended(pid) == DONE
         with pytest.raises(UsageError, match="in use by process"), RunLock(folder):
+            pass
+    with RunLock(folder):
+        (folder / ".lock").write_bytes(b"")
+        with pytest.raises(UsageError, match="in use by another process; wait for it"), RunLock(folder):
             pass
 
 
@@ -97,13 +99,6 @@ def test_r8_the_lock_is_not_a_way_out_of_the_folder(folder: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written"), RunLock(folder):
         pass
     assert (folder / "victim").read_bytes() == b"precious"
-
-
-def test_r8_an_owner_that_has_not_signed_yet(folder: Path) -> None:
-    with RunLock(folder):
-        (folder / ".lock").write_bytes(b"")
-        with pytest.raises(UsageError, match="in use by another process; wait for it"), RunLock(folder):
-            pass
 
 
 def test_r8_no_locks_warns(folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,6 @@ from atento_lab.notes.table import ROWS
 from atento_lab.studies import BENCHES as STUDIES
 from benchmarks import BENCHES
 from conftest import ForkServer, each_refused
-
-pytestmark = pytest.mark.integration
 
 
 def bash_variables(line: str) -> dict[str, str]:
@@ -84,9 +83,22 @@ def test_models_and_runs_are_offered_and_what_is_none_is_not(server: ForkServer,
     assert offers(server, place, "atento translate nowhere/") == []
 
 
-def test_the_measurements_that_are_listed_are_those_that_run() -> None:
+def test_bench_without_a_name_lists_the_measurements_and_these_run(server: ForkServer, data: Path) -> None:
     studies = [name for name, measurement in MEASUREMENTS.items() if measurement.study]
     assert sorted(studies) == sorted(STUDIES) and sorted(MEASUREMENTS.keys() - studies) == sorted(BENCHES)
+    for argv in (["bench"], ["bench", "--list"]):
+        done = server.run(*argv, cwd=data)
+        assert done.status == 0 and [line.split()[0] for line in done.stdout.splitlines()] == list(MEASUREMENTS)
+        assert all(" min  " in line for line in done.stdout.splitlines())
+        assert done.stderr.startswith("run one: atento bench NAME; run all, about ")
+    done = server.run("bench", "--list", "--json", cwd=data)
+    assert len(done.stdout.splitlines()) == len(MEASUREMENTS) and '"minutes": ' in done.stdout
+    refusals = {
+        "bench trainig": "unknown measurement 'trainig'; did you mean 'training'?",
+        "bench mbr --all": "--all runs every measurement: got the name 'mbr' as well",
+        "bench agreement": "give --model, --sources, --references",
+    }
+    each_refused(server, data, refusals)
 
 
 LIGHT = """
@@ -103,14 +115,8 @@ assert not heavy, heavy
 
 @pytest.mark.parametrize("line", ["atento train m", "atento train r network.pre", "atento notes A", "atento score b"])
 def test_nothing_heavy_is_loaded_for_it(data: Path, line: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LIGHT],
-        cwd=data,
-        env={**os.environ, **bash_variables(line)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    options: Any = {"env": {**os.environ, **bash_variables(line)}, "capture_output": True, "text": True, "timeout": 60}
+    done = subprocess.run([sys.executable, "-c", LIGHT], cwd=data, **options)
     assert done.returncode == 0 and done.stdout.split(), done.stderr
 
 
@@ -128,32 +134,8 @@ COMP_WORDS=(atento recipes show multi); COMP_CWORD=3
 _atento_completion atento multi show
 echo "${COMPREPLY[@]}"
 """
-    done = subprocess.run(
-        ["bash", "--norc", "-c", asked],
-        cwd=data,
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    lines = done.stdout.splitlines()
-    assert lines == [
-        "complete -o default -F _atento_completion atento",
-        "multi30k-en-de multi30k-en-de-bidirectional multi30k-en-de-features",
-    ], done
-
-
-def test_bench_without_a_name_lists_the_measurements(server: ForkServer, data: Path) -> None:
-    for argv in (["bench"], ["bench", "--list"]):
-        done = server.run(*argv, cwd=data)
-        assert done.status == 0 and [line.split()[0] for line in done.stdout.splitlines()] == list(MEASUREMENTS)
-        assert all(" min  " in line for line in done.stdout.splitlines())
-        assert done.stderr.startswith("run one: atento bench NAME; run all, about ")
-    done = server.run("bench", "--list", "--json", cwd=data)
-    assert len(done.stdout.splitlines()) == len(MEASUREMENTS) and '"minutes": ' in done.stdout
-    refusals = {
-        "bench trainig": "unknown measurement 'trainig'; did you mean 'training'?",
-        "bench mbr --all": "--all runs every measurement: got the name 'mbr' as well",
-        "bench agreement": "give --model, --sources, --references",
-    }
-    each_refused(server, data, refusals)
+    path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    options: Any = {"env": path, "capture_output": True, "text": True, "timeout": 60}
+    done = subprocess.run(["bash", "--norc", "-c", asked], cwd=data, **options)
+    offered = "multi30k-en-de multi30k-en-de-bidirectional multi30k-en-de-features"
+    assert done.stdout.splitlines() == ["complete -o default -F _atento_completion atento", offered], done

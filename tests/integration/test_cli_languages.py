@@ -12,8 +12,6 @@ from conftest import ForkServer, refused
 pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 from translator_folders import LIMIT, SOME, TRANSLATORS, expected, write_translator
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_the_command_writes_what_transformers_and_python_write(name: str, server: ForkServer, tmp_path: Path) -> None:
@@ -22,9 +20,7 @@ def test_the_command_writes_what_transformers_and_python_write(name: str, server
     (tmp_path / "lines.txt").write_text("\n".join([*SOME, "", SOME[0]]) + "\n", encoding="utf-8")
     flags = ["--greedy", "--max-new-tokens", str(LIMIT), "--source-language", row.source]
     command = ["translate", "model", "lines.txt", *flags, "--target-language"]
-    done = server.run(*command, row.target, cwd=tmp_path)
-    assert done.status == 0, done.stderr
-    lines = done.stdout.removesuffix("\n").split("\n")
+    lines = server.good(*command, row.target, cwd=tmp_path).stdout.removesuffix("\n").split("\n")
     assert len(lines) == len(SOME) + 2 and lines[len(SOME)] == "" and lines[-1] == lines[0]
     found = lines[: len(SOME)]
     assert [line.strip() for line in found] == expected(name, tokenizer, network, row.source, row.target, SOME)
@@ -37,7 +33,6 @@ def test_the_command_writes_what_transformers_and_python_write(name: str, server
 
     (tmp_path / "pairs.tsv").write_text("".join(f"{text}\t{text}\n" for text in SOME), encoding="utf-8")
     scored = ["--task", "translation", "--metrics", "chrf", "--json", *flags]
-    done = server.run("evaluate", "model", "pairs.tsv", *scored, "--target-language", row.target, cwd=tmp_path)
-    assert done.status == 0, done.stderr
+    done = server.good("evaluate", "model", "pairs.tsv", *scored, "--target-language", row.target, cwd=tmp_path)
     right = metric_named("chrf")(found, list(SOME)).value
     assert json.loads(done.stdout)["chrf"]["value"] == pytest.approx(right)

@@ -8,8 +8,6 @@ from atento.inspection import attention_record
 from atento_cli.commands.attend import ENDINGS
 from conftest import ForkServer, refused
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.mark.parametrize(
     ("command", "said"),
@@ -30,9 +28,7 @@ pytestmark = pytest.mark.integration
         ("recipes copy micro-world-en-pt none/x.yaml", "none/x.yaml cannot be written: there is no folder none"),
     ],
 )
-def test_an_output_that_cannot_be_written_is_refused_before_work(
-    server: ForkServer, place: Path, command: str, said: str
-) -> None:
+def test_what_cannot_be_written_is_refused_first(server: ForkServer, place: Path, command: str, said: str) -> None:
     """The model, the text and the network are never reached: none of them is there."""
     (place / "data").mkdir()
     (place / "data" / "mine").touch()

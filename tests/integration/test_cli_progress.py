@@ -4,15 +4,11 @@ import os
 import pty
 import re
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
 from conftest import Done, ForkServer, lines_of, refused
-
-pytestmark = pytest.mark.integration
+from http_service import until
 
 
 def screen_of(server: ForkServer, argv: list[str], cwd: Path) -> tuple[Done, str]:
@@ -61,8 +57,7 @@ def test_lines_where_standard_error_is_no_terminal(server: ForkServer, here: Pat
     (here / "in.txt").write_text("\n".join(lines_of(here / "train.tsv", 0)) + "\n", encoding="utf-8")
     for words in ("translate run in.txt --batch-tokens 40", "evaluate run train.tsv --greedy", "embed run in.txt"):
         what = words.split()[0]
-        done = server.run(*words.split(), cwd=here, fault="told_at_once")
-        assert done.status == 0, done.stderr
+        done = server.good(*words.split(), cwd=here, fault="told_at_once")
         told = done.stderr.splitlines()
         assert told and all(re.fullmatch(rf"{what}: \d+% done, \d+ s left", line) for line in told), told
         assert told[-1] == f"{what}: 100% done, 0 s left" and "% done" not in done.stdout
@@ -72,10 +67,11 @@ def test_lines_where_standard_error_is_no_terminal(server: ForkServer, here: Pat
 
 def test_a_terminal_that_waits_is_told_so(server: ForkServer, here: Path) -> None:
     said = "reading lines from the terminal; end with Ctrl-D, or give FILE to read a file\n"
-    done = typed(server, ["translate", "run"], here, b"A cat.\n\x04")
-    assert (done.status, done.stdout.count("\n"), done.stderr) == (0, 1, said)
-    done = typed(server, ["tokenizer", "encode", "run/tokenizer"], here, b"a\n\x04")
-    assert (done.status, done.stdout.count("\n"), done.stderr) == (0, 1, said)
+    for command in (["translate", "run"], ["tokenizer", "encode", "run/tokenizer"]):
+        done = typed(server, command, here, b"A cat.\n\x04")
+        assert (done.status, done.stdout.count("\n"), done.stderr) == (0, 1, said)
+
+    assert server.run("translate", "run", cwd=here, stdin="A cat.\n").stderr == ""  # a pipe
 
 
 def test_who_types_is_answered_line_by_line(server: ForkServer, here: Path) -> None:
@@ -84,19 +80,12 @@ def test_who_types_is_answered_line_by_line(server: ForkServer, here: Path) -> N
     running = server.start("translate", "run", cwd=here, stdin=Path(os.ttyname(theirs)))
     for number in (1, 2):
         os.write(ours, b"A cat.\n")
-        deadline = time.monotonic() + 30
-        while running.stdout.read_text(encoding="utf-8").count("\n") < number:
-            assert time.monotonic() < deadline, running.stderr.read_text(encoding="utf-8")
-            time.sleep(0.02)
+        until(lambda number=number: running.stdout.read_text(encoding="utf-8").count("\n") >= number, 30)
     os.write(ours, b"\x04")
     done = running.end()
     os.close(ours)
     os.close(theirs)
     assert done.status == 0 and done.stdout.count("\n") == 2 and len(set(done.stdout.splitlines())) == 1
-
-
-def test_nothing_is_said_of_waiting_for_a_pipe(server: ForkServer, here: Path) -> None:
-    assert server.run("translate", "run", cwd=here, stdin="A cat.\n").stderr == ""
 
 
 def test_lines_before_a_bad_one_are_answered(server: ForkServer, here: Path) -> None:

@@ -28,8 +28,6 @@ from atento_world import write
 from conftest import ForkServer, each_refused
 from http_service import until
 
-pytestmark = pytest.mark.integration
-
 RUN = ("--threads", "1", "--device", "cpu")
 TRANSLATE = ("translate", "run", "in.txt", "--sample", "--seed", "3", *RUN)
 REAL = {"NO_FORKED_MODULES": "1"}  # workers start as a user's do, not as forks of the fork server

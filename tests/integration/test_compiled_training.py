@@ -10,9 +10,8 @@ import torch
 import atento
 from atento.attention.dropout import Randomness, add_dropout, dropout_mask
 from atento.base.errors import RecipeError, UsageError
+from failing import fails
 from runs import events
-
-pytestmark = pytest.mark.integration
 
 NETWORK = {"d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 2, "dropout": 0.1, "attention": {"dropout": 0.1}}
 DATA = {"train": {"world": "train", "count": 300}, "valid": {"world": "valid", "count": 6}, "max_len": 48}
@@ -60,8 +59,9 @@ def test_compiled_code_draws_the_same_dropout() -> None:
 
 def test_what_cannot_be_compiled_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compile = {"training.compile": True}
-    with pytest.raises(RecipeError, match=r"`training.compile` needs a Transformer: got architecture 'recurrent-lm'"):
-        train("language-modeling", tmp_path / "a", **compile, **{"network.architecture": "recurrent-lm"})
+    other = compile | {"network.architecture": "recurrent-lm"}
+    said = "`training.compile` needs a Transformer: got architecture 'recurrent-lm'"
+    fails(RecipeError, said, train, "language-modeling", tmp_path / "a", **other)
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(UsageError, match=r"needs a C\+\+ compiler: there is no no-such-compiler on this machine"):
-        train("language-modeling", tmp_path / "b", **compile)
+    said = r"needs a C\+\+ compiler: there is no no-such-compiler on this machine"
+    fails(UsageError, said, train, "language-modeling", tmp_path / "b", **compile)

@@ -23,7 +23,6 @@ from conftest import ForkServer
 from failing import fails
 from test_classification import NAMES, WORDS, recipe
 
-pytestmark = pytest.mark.integration
 NETWORK = {"preset": "bert-tiny", "n_layers": 1, "d_model": 32, "d_ff": 64, "n_heads": 2, "dropout": 0.0, "max_len": 32}
 
 
@@ -121,7 +120,7 @@ def split_of(records: list[tuple[str, str]]) -> Any:
     return Split(dict(zip(("text", "label"), map(list, zip(*records)))), "")
 
 
-def test_a_model_is_silent_where_it_cannot_be_precise_and_is_another_by_its_temperature(
+def test_a_model_is_silent_where_it_is_not_precise_and_another_by_its_temperature(
     run: TrainedRun, tmp_path: Path
 ) -> None:
     model = atento.load(run.folder)

@@ -1,5 +1,6 @@
 """`atento convert` for CTranslate2 and ONNX as a user runs it; the folder works without Atento, as its card says."""
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -10,7 +11,9 @@ from typing import Protocol
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer as Theirs
 
+from atento.base.errors import AtentoError, MissingPartError
 from atento.base.precision import cpu_features
 from atento.config import presets
 from atento.config.sections.network import NetworkConfig, changed
@@ -19,9 +22,9 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.model import Model
 from atento.networks import build_network
 from atento.text import Tokenizer
+from atento_cli.convert.engines import convert_for, tokenizer_files
 from conftest import Done, ForkServer
 
-pytestmark = pytest.mark.integration
 for package in ("ctranslate2", "onnx", "onnxruntime"):
     pytest.importorskip(package, reason=f"{package} is not installed")
 TOKENIZER = Tokenizer.from_vocabulary("character", list("abcdefghijlmnopqrstuvxz "))
@@ -46,7 +49,6 @@ def model_of(config: NetworkConfig, task: str) -> Model:
     for parameter in network.parameters():
         if parameter.dim() > 1:
             parameter.normal_(std=1.2 * parameter.shape[-1] ** -0.5)
-    assert network.table is not None
     network.table.weight[:5] = 0.0  # special tokens are written seldom
     network.requires_grad_(False)
     return Model(network, TOKENIZER, {"name": "tiny", "task": task}, None)
@@ -157,12 +159,19 @@ def test_heads_of_pretraining_are_left_out_with_a_warning(run: Command, tmp_path
 
 
 def test_another_output_is_refused_and_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted fault: one weight of the converted network is wrong."""
-    from atento.base.errors import AtentoError
-    from atento_cli.convert import ctranslate2_spec
-    from atento_cli.convert.engines import convert_for
+    """An interruption; then a planted fault: one weight of the converted network is wrong."""
+    from atento_cli.convert import comparison, ctranslate2_spec
 
     translator().save(tmp_path / "m")
+
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(comparison, "generate", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            convert_for(tmp_path / "m", tmp_path / "out", "ctranslate2")
+    assert {path.name for path in tmp_path.iterdir()} == {"m"}
     right = ctranslate2_spec._set_feed_forward
 
     def wrong(made: object, feed_forward: object) -> None:
@@ -176,27 +185,7 @@ def test_another_output_is_refused_and_nothing_stays(tmp_path: Path, monkeypatch
     assert convert_for(tmp_path / "m", tmp_path / "out", "ctranslate2", check=False).comparison is None
 
 
-def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from atento_cli.convert import comparison
-    from atento_cli.convert.engines import convert_for
-
-    translator().save(tmp_path / "m")
-
-    def interrupted(*arguments: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(comparison, "generate", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        convert_for(tmp_path / "m", tmp_path / "out", "ctranslate2")
-    assert {path.name for path in tmp_path.iterdir()} == {"m"}
-
-
 def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib.util
-
-    from atento.base.errors import MissingPartError
-    from atento_cli.convert.engines import convert_for
-
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else real(name))
     with pytest.raises(MissingPartError, match=re.escape("pip install -e '.[onnx]'")):
@@ -205,10 +194,6 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: 
 
 def test_the_tokenizer_adds_what_the_model_reads(tmp_path: Path) -> None:
     """`tokenizers` alone gives the ids that Atento gives, special tokens included."""
-    from tokenizers import Tokenizer as Theirs
-
-    from atento_cli.convert.engines import tokenizer_files
-
     theirs = Theirs.from_str(tokenizer_files(translator())["tokenizer.json"].decode())
     for text in (TEXT, "casas", "é", ""):
         assert theirs.encode(text).ids == [*TOKENIZER.encode(text), 3]

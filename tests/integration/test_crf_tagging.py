@@ -21,8 +21,6 @@ from failing import fails
 from runs import events
 from test_tagging import FRAMES, records
 
-pytestmark = pytest.mark.integration
-
 CRF: dict[str, Any] = {"heads": [{"kind": "crf"}]}
 TINY: dict[str, Any] = {"architecture": "encoder", "d_model": 32, "d_ff": 32, "n_heads": 2, "n_layers": 1}
 TINY |= {"dropout": 0.0, "max_len": 48}

@@ -18,8 +18,7 @@ from atento.config.reading.loading import load_recipe
 from atento.runs.token_data import make_store
 from atento.text import bulk
 from conftest import ForkServer
-
-pytestmark = pytest.mark.integration
+from runs import events
 
 RECIPE = """
 task: language-modeling
@@ -50,9 +49,7 @@ def test_train_makes_a_store_and_resumes_on_it(tmp_path: Path, monkeypatch: pyte
     assert (tmp_path / "once" / "store" / "manifest.json").exists()
 
     def losses(name: str) -> list[tuple[int, float]]:
-        lines = (tmp_path / name / "run" / "metrics.jsonl").read_text().splitlines()
-        events = [json.loads(line) for line in lines]
-        return [(event["step"], event["loss"]) for event in events if event["event"] == "train"]
+        return [(event["step"], event["loss"]) for event in events(tmp_path / name / "run", "train")]
 
     assert losses("once") == losses("twice") and len(losses("once")) == 8
     monkeypatch.chdir(tmp_path)
@@ -101,8 +98,7 @@ def test_a_killed_command_leaves_a_store_that_it_completes(server: ForkServer, t
                 time.sleep(0.02)
             else:
                 raise AssertionError("the worker goes on without its parent")
-        done = server.run(**command)
-        assert done.status == 0, done.stderr
+        server.good(**command)
         files = (path for path in (folder / "store").iterdir() if path.suffix in (".bin", ".json"))
         contents.append({path.name: path.read_bytes() for path in files})
         manifest = json.loads(contents[-1]["manifest.json"])

@@ -17,7 +17,6 @@ from atento.config.tables.tasks import TASKS
 from atento.metrics import METRICS, paired_test, report_table
 from atento.tasks.score_files import read_items, where_all_say
 
-pytestmark = pytest.mark.integration
 TEXTS = ["um gato", "o cão", "a casa", "fim dia"] * 3
 TINY: dict[str, Any] = {
     "tokenizer": {"kind": "character"},
@@ -33,10 +32,7 @@ DEGENERATE: dict[str, dict[str, tuple[list[Any], str | None]]] = {
     "classes": {
         "all empty": ([[]] * 12, "no record of the training data has a label, so there is nothing to learn"),
         "one, in every text": ([["a"]] * 12, "only one label, 'a', which every text has, so there is nothing to learn"),
-        "columns of 0 and 1": (
-            [[1, 0], [0, 1]] * 6,
-            "only one set of labels, '0', '1', which every text has, so there",
-        ),
+        "columns of 0 and 1": ([[1, 0], [0, 1]] * 6, "only one set of labels, '0', '1', which every text has, so"),
         "one, present or absent": ([["a"], []] * 6, None),
         "some without any": ([["a"], ["a", "b"], []] * 4, None),
     },
@@ -62,11 +58,9 @@ def cases() -> Iterator[Any]:
         for name, (values, said) in DEGENERATE[labels[0].kind].items():
             texts = [field for field in spec.fields if field.kind in ("text", "words")]
             for pair in {False, any(field.optional for field in texts)}:
-                columns: dict[str, Any] = {
-                    field.name: [text.split() for text in TEXTS] if field.kind == "words" else TEXTS
-                    for field in texts
-                    if (pair or not field.optional) and not field.only_training
-                }
+                given = [one for one in texts if (pair or not one.optional) and not one.only_training]
+                words = [text.split() for text in TEXTS]
+                columns: dict[str, Any] = {one.name: words if one.kind == "words" else TEXTS for one in given}
                 columns[labels[0].name] = values
                 yield pytest.param(task, labels[0].kind, columns, said, id=f"{task}, {name}{', pairs' if pair else ''}")
 
@@ -140,7 +134,7 @@ def test_every_metric_has_a_finite_score_of_degenerate_labels(name: str) -> None
         assert np.isfinite(numbers).all() and (not metric.table or report_table(score))
 
 
-def test_blank_right_labels_of_files_are_refused_by_line(tmp_path: Path) -> None:
+def test_blank_labels_of_files_are_refused_by_line_and_sentences_without_words_by_field(tmp_path: Path) -> None:
     path = tmp_path / "right.txt"
     for content, line in (("\n\n", 1), ("a\n \nb\n", 2)):
         path.write_text(content, encoding="utf-8")
@@ -152,9 +146,6 @@ def test_blank_right_labels_of_files_are_refused_by_line(tmp_path: Path) -> None
             where_all_say(references, [says])
     path.write_text(json.dumps({"data": []}), encoding="utf-8")
     assert read_items(str(path), "class sets", reference=True).values  # an empty line there is no label
-
-
-def test_sentences_without_words_are_told_by_their_field(tmp_path: Path) -> None:
     (tmp_path / "none.jsonl").write_text('{"tokens": [], "tags": []}\n' * 2, encoding="utf-8")
     source = {"file": str(tmp_path / "none.jsonl"), "tokens": "tokens", "tags": "tags"}
     with pytest.raises(DataError, match=r"holds no example \(2 empty, 0 bad\): `tokens` is blank in every record"):

@@ -20,7 +20,7 @@ from atento.model import Model
 from atento.networks import build_network
 from atento.text import Tokenizer
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 DEPLOY = Path(__file__).parents[2] / "deploy"
 # what --read-only --tmpfs /tmp does: every file system is read-only but /tmp, which is new; the model is at /mnt
 CONFINED = """
@@ -41,10 +41,8 @@ def words(instruction: str) -> list[str]:
 
 def health_check(port: int) -> subprocess.CompletedProcess[str]:
     code = re.search(r'"python", "-c", "(.*)"\]', (DEPLOY / "Containerfile").read_text())
-    assert code is not None
-    return subprocess.run(
-        [sys.executable, "-c", code[1].replace(":8000", f":{port}")], capture_output=True, text=True, timeout=20
-    )
+    command = [sys.executable, "-c", code[1].replace(":8000", f":{port}")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=20)
 
 
 def status(port: int, path: str, key: str = "") -> int:
@@ -75,22 +73,13 @@ def test_the_service_runs_where_nothing_but_tmp_can_be_written(model: Path, tmp_
         port = free.getsockname()[1]
     command = [word.replace("8000", str(port)) for word in words("ENTRYPOINT")]
     command = [sys.executable, "-m", "atento_cli.start", *command[1:], "tiny=/mnt", "--threads", "1"]
+    command = ["unshare", "-rm", "sh", "-c", CONFINED, "sh", str(model), *command]
     environment = os.environ | {"HOME": "/tmp", "PACKAGES": sys.prefix, "PYTHONDONTWRITEBYTECODE": "1"}
-    refused = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", CONFINED, "sh", str(model), *command],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    refused = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert refused.returncode == 2 and "key" in refused.stderr  # beyond this machine it needs one
     assert health_check(port).returncode != 0
     log = (tmp_path / "log").open("w+")
-    service = subprocess.Popen(
-        ["unshare", "-rm", "sh", "-c", CONFINED, "sh", str(model), *command],
-        env=environment | {"ATENTO_API_KEY": "secret"},
-        stderr=log,
-    )
+    service = subprocess.Popen(command, env=environment | {"ATENTO_API_KEY": "secret"}, stderr=log)
     try:
         deadline = time.monotonic() + 120
         while health_check(port).returncode and service.poll() is None and time.monotonic() < deadline:

@@ -18,10 +18,10 @@ from atento.runs.run_tokenizer import tokenizer_for
 from atento.runs.train import TrainedRun
 from atento.tasks.split_evaluation import held_out_batches
 from conftest import ForkServer
+from failing import fails
 from runs import events
 from test_classification import TRAINING
 
-pytestmark = pytest.mark.integration
 NETWORK = {"preset": "bert-tiny", "n_layers": 1, "d_model": 32, "d_ff": 64, "n_heads": 2, "dropout": 0.0, "max_len": 32}
 FILLER = "e assim foi o dia todo na casa da serra onde nada mais se disse"
 
@@ -60,8 +60,7 @@ def test_windows_cover_a_text_and_a_cut_text_keeps_its_ends() -> None:
     assert cut_windows(ids[:8], 8, LongTextConfig("mean")) == [ids[:8]] and cut_windows([], 8, LongTextConfig("max"))
     wide = cut_windows(ids, 8, LongTextConfig("mean", stride=100))
     assert [one[0] for one in wide] == [0, 4, 8, 12, 16]  # half of a window at most
-    with pytest.raises(DataError, match="room for a token beside the special ones: got 0"):
-        cut_windows(ids, 0, LongTextConfig("mean"))
+    fails(DataError, "room for a token beside the special ones: got 0", cut_windows, ids, 0, LongTextConfig("mean"))
     both = LongTextConfig(head_tail=True)
     assert cut_text(range(20), None, 8, "right", both) == ([0, 1, 14, 15, 16, 17, 18, 19], None, 12)
     assert cut_text(range(8), None, 8, "right", both) == (list(range(8)), None, 0)
@@ -141,8 +140,7 @@ def test_pairs_for_vectors_have_windows_on_both_sides(tmp_path: Path) -> None:
     model = atento.load(tmp_path / "run")
     both, short = model.embed([pairs[0][0], "a"])
     assert np.linalg.norm(both) == pytest.approx(1, abs=1e-5) and np.allclose(short, model.embed("a"), atol=1e-5)
-    scores = atento.evaluate(model, pairs)
-    assert scores["mrr"].value == pytest.approx(events(tmp_path / "run", "valid")[-1]["mrr"])
+    assert atento.evaluate(model, pairs)["mrr"].value == pytest.approx(events(tmp_path / "run", "valid")[-1]["mrr"])
 
 
 def test_vectors_of_a_frozen_network_are_those_of_texts(run: TrainedRun, tmp_path: Path) -> None:
@@ -183,8 +181,7 @@ def test_the_command_and_the_service_take_long_texts_and_an_explanation_one_wind
 def test_keys_that_are_refused(tmp_path: Path, keys: str, sentence: str) -> None:
     text = f"task: classification\n# a comment\ndata:\n  train: {{file: a.tsv, text: 0, label: 1}}\n  {keys}\n"
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(RecipeError, match=sentence):
-        load_recipe(tmp_path / "mine.yaml")
+    fails(RecipeError, sentence, load_recipe, tmp_path / "mine.yaml")
 
 
 def test_tasks_and_records_that_have_no_windows(tmp_path: Path) -> None:
@@ -225,21 +222,20 @@ def test_numbers_of_long_texts_are_learned_and_given(tmp_path: Path) -> None:
 def test_vectors_are_of_the_parts_that_training_read(tmp_path: Path) -> None:
     """With head-tail the end of a long text and its beginning; no text has a matrix without rows."""
     pairs = [(text, other) for (text, _), (other, _) in zip(records(), records()[1:])]
-    settings = recipe(truncate="head-tail") | {"task": "embedding"}
+    settings = recipe() | {"task": "embedding"}
     del settings["data"]["valid"], settings["data"]["stride"]
-    model = atento.load(atento.train(settings, data={"train": pairs}, out=tmp_path / "run", threads=1).folder)
-    words = FILLER.split()
+    words, models = FILLER.split(), []
     middle = [" ".join([*words[:4], word, *words[4:]]) for word in ("gato", "uva")]
     ends = [f"{word} {FILLER} {word}" for word in ("gato", "uva")]
-    for verb in (model.embed, lambda texts: model.features(texts, pooling="mean")):
+    for truncate in ("none", "head-tail"):  # cut at its end in training, a text is read whole
+        settings["data"]["truncate"] = truncate
+        run = atento.train(settings, data={"train": pairs}, out=tmp_path / truncate, threads=1)
+        models.append(atento.load(run.folder))
+        value = models[-1].explain((ends[0], middle[0])).value
+        assert value == pytest.approx(models[-1].similarity(ends[0], middle[0]), abs=1e-5)
+    for verb in (models[1].embed, lambda texts: models[1].features(texts, pooling="mean")):
         (one, two), (three, four) = verb(middle), verb(ends)
         assert np.array_equal(one, two) and not np.allclose(three, four) and verb([]).shape == (0, 32)
-    for truncate in ("head-tail", "none"):  # cut at its end in training, a text is read whole
-        settings["data"]["truncate"] = truncate
-        out = tmp_path / f"explained-{truncate}"
-        model = atento.load(atento.train(settings, data={"train": pairs}, out=out, threads=1).folder)
-        value = model.explain((ends[0], middle[0])).value
-        assert value == pytest.approx(model.similarity(ends[0], middle[0]), abs=1e-5)
 
 
 def test_a_prompt_has_no_place_before_windows(tmp_path: Path) -> None:
@@ -257,5 +253,4 @@ def test_a_prompt_has_no_place_before_windows(tmp_path: Path) -> None:
     del settings["data"]["valid"]
     settings["training"] |= {"steps": 1}
     model = atento.load(atento.train(settings, data={"train": pairs}, out=tmp_path / "plain", threads=1).folder)
-    with pytest.raises(UsageError, match=r"data.windows has no place for a prompt"):
-        model.embed("a casa", prompt="e assim ")
+    fails(UsageError, r"data.windows has no place for a prompt", model.embed, "a casa", prompt="e assim ")

@@ -37,7 +37,7 @@ def test_the_transformer_in_one_file_has_the_numbers_of_the_stack() -> None:
         torch.testing.assert_close(parameter.grad, right[name].grad, rtol=1e-4, atol=1e-4, msg=name)
 
 
-def test_the_transformer_in_one_file_learns_and_translates(
+def test_the_one_file_learns_and_translates(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its whole program, on a twentieth of its sentences."""

@@ -11,12 +11,10 @@ import atento
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.inspection.explanation import Explanation, explanation_page, explanation_svg
-from atento.model import Model
 from atento.networks import build_network
-from atento.text import Tokenizer
-from conftest import ForkServer, refused
+from conftest import ForkServer, each_refused, refused
+from failing import fails
 
-pytestmark = pytest.mark.integration
 TINY: dict[str, Any] = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 48}
 TRAINING = {"steps": 30, "batch_tokens": 80, "learning_rate": 5e-3, "warmup": 5, "precision": "float32"}
 TEXTS = ["a good film", "a bad film", "good and good", "bad , bad day"]
@@ -28,21 +26,16 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that tells good from bad by the word."""
     folder = tmp_path_factory.mktemp("classifier")
     rows = [{"text": text, "label": "yes" if "good" in text else "no"} for text in TEXTS * 4]
-    recipe: dict[str, Any] = {
-        "task": "classification",
-        "data": {"train": {"memory": "train"}, "valid": {"memory": "valid"}},
-        "tokenizer": {"kind": "word"},
-        "network": {"architecture": "encoder", **TINY},
-        "training": TRAINING,
-    }
+    data = {"train": {"memory": "train"}, "valid": {"memory": "valid"}}
+    recipe = {"task": "classification", "data": data, "tokenizer": {"kind": "word"}, "training": TRAINING}
+    recipe["network"] = {"architecture": "encoder", **TINY}
     return atento.train(recipe, out=folder / "run", data={"train": rows, "valid": rows[:4]}).folder
 
 
 def test_classify_explains_each_line(classifier: Path, tmp_path: Path, server: ForkServer) -> None:
     file, page = tmp_path / "texts.txt", tmp_path / "why.html"
     file.write_text(f"a bad film\n\n{ATTACK} bad\n", encoding="utf-8")
-    done = server.run("classify", classifier, file, "--explain-out", page, "--json", cwd=tmp_path)
-    assert done.status == 0, done.stderr
+    done = server.good("classify", classifier, file, "--explain-out", page, "--json", cwd=tmp_path)
     first, empty, second = done.stdout.splitlines()
     record, model = json.loads(first), atento.load(classifier)
     assert empty == "" and record["method"] == "integrated-gradients" and json.loads(second)["words"][1] == "<"
@@ -57,8 +50,7 @@ def test_classify_explains_each_line(classifier: Path, tmp_path: Path, server: F
 
 
 def test_a_terminal_shows_signs_and_bars(classifier: Path, tmp_path: Path, server: ForkServer) -> None:
-    done = server.run("classify", classifier, "--explain-method", "leave-out", cwd=tmp_path, stdin="bad film\n")
-    assert done.status == 0, done.stderr
+    done = server.good("classify", classifier, "--explain-method", "leave-out", cwd=tmp_path, stdin="bad film\n")
     head, *words = done.stdout.splitlines()
     assert head.startswith("no: log-odds of the label ") and "leave-out, total" in head
     assert [line.split()[0] for line in words] == ["<s>", "bad", "film", "</s>"]
@@ -67,8 +59,7 @@ def test_a_terminal_shows_signs_and_bars(classifier: Path, tmp_path: Path, serve
 
 def test_translate_explains_each_word_of_its_output(here: Path, server: ForkServer) -> None:
     plain = server.run("translate", "run", cwd=here, stdin="The cat sleeps.\n")
-    done = server.run("translate", "run", "--explain", "--json", "--greedy", cwd=here, stdin="The cat sleeps.\n")
-    assert done.status == 0, done.stderr
+    done = server.good("translate", "run", "--explain", "--json", "--greedy", cwd=here, stdin="The cat sleeps.\n")
     record = json.loads(done.stdout)
     assert record["target"] == plain.stdout.rstrip("\n") and record["sides"][0] == "source"
     assert len(record["parts"]) > 0 and record["total"] == pytest.approx(sum(part["total"] for part in record["parts"]))
@@ -87,29 +78,26 @@ OTHERS = [
 def test_other_verbs_explain_their_lines(
     verb: str, task: str, line: str, heads: tuple[HeadConfig, ...], tmp_path: Path, server: ForkServer
 ) -> None:
-    tokenizer = Tokenizer.from_vocabulary("word", sorted(set(line.split())))
+    tokenizer = atento.Tokenizer.from_vocabulary("word", sorted(set(line.split())))
     sizes = {name: value for name, value in TINY.items() if name != "dropout"}
     config = NetworkConfig(architecture="encoder", heads=heads, vocab_size=tokenizer.vocab_size, **sizes)
     torch.manual_seed(1)
-    Model(build_network(config).eval(), tokenizer, {"name": "tiny", "task": task}, None).save(tmp_path / "model")
-    done = server.run(verb, "model", "--explain", "--json", cwd=tmp_path, stdin=f"{line}\n\n")
-    assert done.status == 0, done.stderr
+    atento.Model(build_network(config).eval(), tokenizer, {"name": "tiny", "task": task}, None).save(tmp_path / "model")
+    done = server.good(verb, "model", "--explain", "--json", cwd=tmp_path, stdin=f"{line}\n\n")
     record = json.loads(done.stdout.splitlines()[0])
     assert done.stdout.splitlines()[1] == "" and len(record["words"]) == len(record["scores"]) > 3
     assert sum(record["scores"]) == pytest.approx(record["total"], abs=max(0.001, 0.01 * abs(record["total"])))
 
 
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--explain-method", "saliency"], "unknown method 'saliency'"),
-        (["--explain", "--threshold", "0.3"], "--explain and --threshold exclude each other"),
-        (["--explain-out", "why.png"], "--explain-out must end in .html"),
-        (["--explain", "--cluster", "local", "--out", "parts"], "--explain and --cluster exclude each other"),
-    ],
-)
-def test_what_excludes_it(classifier: Path, tmp_path: Path, server: ForkServer, flags: list[str], message: str) -> None:
-    refused(server.run("classify", classifier, *flags, cwd=tmp_path, stdin="x\n"), message)
+def test_what_excludes_it(classifier: Path, tmp_path: Path, server: ForkServer) -> None:
+    refusals = {
+        "--explain-method saliency": "unknown method 'saliency'",
+        "--explain --threshold 0.3": "--explain and --threshold exclude each other",
+        "--explain-out why.png": "--explain-out must end in .html",
+        "--explain --cluster local --out parts": "--explain and --cluster exclude each other",
+    }
+    lines = {f"classify {classifier} {flags}": said for flags, said in refusals.items()}
+    each_refused(server, tmp_path, lines, stdin="x\n")
 
 
 def explanation(**changes: Any) -> Explanation:
@@ -150,17 +138,14 @@ def test_files_of_an_explanation(tmp_path: Path) -> None:
     one.save(tmp_path / "why.svg")
     drawn = (tmp_path / "why.svg").read_text(encoding="utf-8")
     assert drawn == explanation_svg(one) and "<script" not in drawn and "−0.500" in drawn
-    with pytest.raises(atento.base.errors.UsageError, match="must end in"):
-        one.save(tmp_path / "why.txt")
-    with pytest.raises(atento.base.errors.UsageError, match="at least one explanation"):
-        explanation_page([])
+    fails(atento.base.errors.UsageError, "must end in", one.save, tmp_path / "why.txt")
+    fails(atento.base.errors.UsageError, "at least one explanation", explanation_page, [])
     assert "iframe sandbox" in one._repr_html_()
 
 
 def test_fill_explains_its_masks(tmp_path: Path, server: ForkServer) -> None:
     line = "O gato <mask> a casa velha."
-    done = server.run("fill", "micro-world-mlm", "--explain", "--json", cwd=tmp_path, stdin=f"{line}\n")
-    assert done.status == 0, done.stderr
+    done = server.good("fill", "micro-world-mlm", "--explain", "--json", cwd=tmp_path, stdin=f"{line}\n")
     record, model = json.loads(done.stdout), atento.load("micro-world-mlm")
     assert record["target"] == model.fill(line, top=1)[0].token and "gato" in record["words"]
     assert record["scores"] == pytest.approx(model.explain(line).scores, abs=1e-5)

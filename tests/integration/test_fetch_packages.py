@@ -11,13 +11,9 @@ from atento.data.records.reader import SOURCE_AND_TARGET, read_records
 from atento.data.records.splits import overlap
 from atento_cli.corpus.fetch import CATALOGUES, fetch_catalogues, fetch_libreoffice
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.mark.slow  # downloads tens of megabytes and reads thirty thousand pairs
-@pytest.mark.skipif(
-    not (shutil.which("apt-get") and shutil.which("dpkg-deb")), reason="apt-get and dpkg-deb are needed"
-)
+@pytest.mark.skipif(not shutil.which("dpkg-deb") or not shutil.which("apt-get"), reason="needs apt-get and dpkg-deb")
 def test_libreoffice_help_gives_tens_of_thousands_of_pairs(tmp_path: Path) -> None:
     """A data set made in a similar way elsewhere has 33,213 English-Portuguese pairs."""
     try:

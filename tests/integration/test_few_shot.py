@@ -20,17 +20,10 @@ from conftest import ForkServer, refused
 
 LogisticRegression = pytest.importorskip("sklearn.linear_model").LogisticRegression
 
-pytestmark = pytest.mark.integration
 
-NETWORK = {
-    "architecture": "encoder",
-    "d_model": 32,
-    "d_ff": 64,
-    "n_heads": 2,
-    "n_layers": 1,
-    "max_len": 16,
-    "positions": {"kind": "learned"},
-}
+NETWORK: dict[str, Any] = {"architecture": "encoder", "d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1}
+NETWORK |= {"max_len": 16, "positions": {"kind": "learned"}}
+MEMORY = {"train": {"memory": "train"}}
 ANIMALS, TOOLS = ("cat", "dog", "bird", "fish", "cow", "hen"), ("hammer", "saw", "drill", "file", "plane", "axe")
 TEXTS = [(f"the {word} is here", label) for words, label in ((ANIMALS, "animal"), (TOOLS, "tool")) for word in words]
 
@@ -43,25 +36,16 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def trained(out: Path, steps: int, **embedding: Any) -> Path:
     """An encoder of pairs of texts of these words."""
-    recipe = {
-        "task": "embedding",
-        "data": {"train": {"memory": "train"}},
-        "tokenizer": {"kind": "word", "vocab_size": 100},
-        "network": NETWORK,
-        "embedding": {"pooling": "first", **embedding},
-        "training": {"steps": steps, "batch_tokens": 8, "precision": "float32"},
-    }
+    recipe = {"task": "embedding", "data": MEMORY, "tokenizer": {"kind": "word", "vocab_size": 100}, "network": NETWORK}
+    recipe["embedding"] = {"pooling": "first", **embedding}
+    recipe["training"] = {"steps": steps, "batch_tokens": 8, "precision": "float32"}
     pairs = [(text, text.replace("the", "a")) for text, _ in TEXTS]
     return atento.train(recipe, data={"train": pairs}, out=out, threads=1).folder
 
 
 def recipe(encoder: Path, **init: Any) -> dict[str, Any]:
-    return {
-        "task": "classification",
-        "init": {"model": str(encoder), "few_shot": True} | init,
-        "data": {"train": {"memory": "train"}},
-        "training": {"precision": "float32"},
-    }
+    init = {"model": str(encoder), "few_shot": True} | init
+    return {"task": "classification", "init": init, "data": MEMORY, "training": {"precision": "float32"}}
 
 
 def test_one_line_trains_an_encoder_by_pairs_and_fits_a_head(encoder: Path, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import atento
 from atento.base.errors import UsageError
 from atento.training import run, step
 from atento.training.optimizer import LossScale
+from failing import fails
 from runs import differences, events, state
 
-pytestmark = pytest.mark.integration
 RECIPE = {
     "task": "translation",
     "network": {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1},
@@ -24,15 +24,12 @@ RECIPE = {
 PAIRS = [{"source": f"a b {n}", "target": f"c {n} d"} for n in "efgh" * 5]
 
 
-def train(out: Path, **changes: Any) -> None:
-    atento.train(
-        RECIPE, data={"train": PAIRS, "valid": PAIRS[:2]}, out=out, device="cpu", precision="float16", **changes
-    )
+def train(out: Path, precision: Any = "float16", **changes: Any) -> None:
+    data = {"train": PAIRS, "valid": PAIRS[:2]}
+    atento.train(RECIPE, data=data, out=out, device="cpu", precision=precision, **changes)
 
 
-def test_f5_a_run_in_float16_skips_what_overflows_and_goes_on_with_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_f5_a_run_in_float16_skips_what_overflows_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: True)
     monkeypatch.setattr(step, "LossScale", partial(LossScale, 2.0**21))  # too large for the first updates
     train(tmp_path / "whole")
@@ -63,8 +60,7 @@ def test_f5_a_run_in_float16_skips_what_overflows_and_goes_on_with_the_same_bits
 
 def test_a_processor_without_float16_is_told_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: False)
-    with pytest.raises(UsageError, match=r"^`training.precision: float16` .* auto is \w+ here$"):
-        train(tmp_path / "run")
+    fails(UsageError, r"^`training.precision: float16` .* auto is \w+ here$", train, tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
@@ -73,6 +69,6 @@ def test_a_run_in_float16_begins_at_a_checkpoint_without_scale(tmp_path: Path, m
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: True)
     with monkeypatch.context() as earlier:
         earlier.setattr(run, "asdict", lambda one: {k: value for k, value in asdict(one).items() if k != "loss_scale"})
-        atento.train(RECIPE, data={"train": PAIRS, "valid": PAIRS[:2]}, out=tmp_path / "a", device="cpu")
+        train(tmp_path / "a", None)
     train(tmp_path / "b", from_=f"{tmp_path / 'a'}@12", overrides={"training.steps": 14})
     assert state(tmp_path / "b")["loss_scale"]["taken"] + len(events(tmp_path / "b", "overflow")) == 2

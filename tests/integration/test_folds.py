@@ -18,9 +18,8 @@ from atento.tasks.verb_table import VERBS
 from atento.training import loop
 from atento_cli.search.cross_validation import cross_validate
 from conftest import ForkServer
+from failing import fails
 from test_classification import recipe, records
-
-pytestmark = pytest.mark.integration
 
 
 def test_folds_are_stratified_and_each_record_is_tested_once() -> None:
@@ -33,17 +32,20 @@ def test_folds_are_stratified_and_each_record_is_tested_once() -> None:
         counts = Counter(columns["label"][row] for row in test)
         assert counts["a"] in (3, 4) and counts["b"] in (2, 3)
     assert fold_of(columns, 3, 1, 2, "label") != parts[0] == fold_of(columns, 3, 1, 1, "label")
-    with pytest.raises(DataError, match="label 'b' has 7 examples, fewer than the 8"):
-        fold_of(columns, 8, 1, 1, "label")
+    fails(DataError, "label 'b' has 7 examples, fewer than the 8", fold_of, columns, 8, 1, 1, "label")
+
+
+def write(folder: Path, **training: int) -> None:
+    """The records and a recipe that reads them."""
+    (folder / "all.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in records()), encoding="utf-8")
+    settings = recipe({"train": {"file": "all.tsv", "text": 0, "label": 1}}, steps=6, **training)
+    (folder / "recipe.yaml").write_text(json.dumps(settings), encoding="utf-8")
 
 
 def test_a_run_for_each_fold_and_one_pooled_score(server: ForkServer, tmp_path: Path) -> None:
-    (tmp_path / "all.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in records()), encoding="utf-8")
-    settings = recipe({"train": {"file": "all.tsv", "text": 0, "label": 1}}, steps=6)
-    (tmp_path / "recipe.yaml").write_text(json.dumps(settings), encoding="utf-8")
+    write(tmp_path)
     command = ["train", "recipe.yaml", "--folds", "3", "--out", "cv", "--threads", "1", "--json"]
-    done = server.run(*command, cwd=tmp_path)
-    assert done.status == 0, done.stderr
+    done = server.good(*command, cwd=tmp_path)
     accuracy = json.loads(done.stdout)["metrics"]["accuracy"]
     assert len(accuracy["folds"]) == 3 and accuracy["mean"] == pytest.approx(sum(accuracy["folds"]) / 3)
     assert accuracy["pooled"] == pytest.approx(accuracy["mean"])  # folds of equal size
@@ -61,13 +63,13 @@ def test_a_run_for_each_fold_and_one_pooled_score(server: ForkServer, tmp_path: 
 
 def test_what_folds_refuse_and_a_label_of_one_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = recipe({"train": {"memory": "train"}}, steps=1)
-    with pytest.raises(UsageError, match="`folds` must be at least 2: got 1"):
-        cross_validate(settings, data=records(), folds=1, out=tmp_path / "a")
-    with pytest.raises(UsageError, match=r"take `data\.test` out"):
-        cross_validate(settings, data={"train": records(), "test": records()}, out=tmp_path / "a")
-    with pytest.raises(DataError, match="label 'raro' has 1 example, fewer than the 5 folds"):
-        cross_validate(settings, data=[*records(), ("sozinho", "raro")], out=tmp_path / "a", threads=1)
-    atento.train(settings, data=[*records(), ("sozinho", "raro")], out=tmp_path / "b", threads=1)
+    rare, a = [*records(), ("sozinho", "raro")], tmp_path / "a"
+    fails(UsageError, "`folds` must be at least 2: got 1", cross_validate, settings, data=records(), folds=1, out=a)
+    both = {"train": records(), "test": records()}
+    fails(UsageError, r"take `data\.test` out", cross_validate, settings, data=both, out=a)
+    said = "label 'raro' has 1 example, fewer than the 5 folds"
+    fails(DataError, said, cross_validate, settings, data=rare, out=a, threads=1)
+    atento.train(settings, data=rare, out=tmp_path / "b", threads=1)
     assert "warning: label 'raro' has one training example" in (tmp_path / "b" / "train.log").read_text("utf-8")
 
 
@@ -84,12 +86,10 @@ def killed_in_fold_2() -> None:
     cross_validate("recipe.yaml", folds=3, out="cv", threads=1)
 
 
-def test_a_kill_inside_a_fold_and_the_same_call_give_the_same_result(
+def test_after_a_kill_the_same_call_gives_the_same(
     server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "all.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in records()), encoding="utf-8")
-    settings = recipe({"train": {"file": "all.tsv", "text": 0, "label": 1}}, steps=6, checkpoint_every=2)
-    (tmp_path / "recipe.yaml").write_text(json.dumps(settings), encoding="utf-8")
+    write(tmp_path, checkpoint_every=2)
     monkeypatch.chdir(tmp_path)
     done = server.run(cwd=tmp_path, test=f"{__name__}:killed_in_fold_2")
     assert done.status == -signal.SIGKILL, done.stderr

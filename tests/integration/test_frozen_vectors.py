@@ -15,8 +15,6 @@ from atento.runs.run_identity import located
 from runs import events
 from test_classification import ENCODER, TRAINING, recipe, records
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -34,12 +32,9 @@ def decoder(folder: Path) -> Path:
 
 
 def train(base: Path, out: Path, task: dict[str, Any], data: Any, *, network: Any = None, **init: Any) -> Path:
-    settings = {
-        **task,
-        "data": {"train": {"memory": "train"}, "valid": {"memory": "valid"}},
-        "init": {"model": str(base), "train": "head", **init},
-        "network": {"dropout": 0.0} if network is None else network,
-    }
+    settings = task | {"data": {"train": {"memory": "train"}, "valid": {"memory": "valid"}}}
+    settings["init"] = {"model": str(base), "train": "head", **init}
+    settings["network"] = {"dropout": 0.0} if network is None else network
     return atento.train(settings, data={"train": data, "valid": data}, out=out, threads=1).folder
 
 

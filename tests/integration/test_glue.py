@@ -16,8 +16,8 @@ import atento
 from conftest import ForkServer, refused
 from glue_data import write_glue, write_portuguese
 from released_folders import write_released
+from runs import events
 
-pytestmark = pytest.mark.integration
 FEW = ("training.steps=2", "training.precision=float32", "data.max_len=40", "--threads", "1")
 
 
@@ -34,8 +34,7 @@ def folder(scratch: Path) -> Path:
 @pytest.fixture(scope="module")
 def result(folder: Path, server: ForkServer) -> dict[str, Any]:
     """All nine tasks, a few updates each."""
-    done = server.run("glue", "data", "bert", *FEW, "--json", cwd=folder)
-    assert done.status == 0, done.stderr
+    done = server.good("glue", "data", "bert", *FEW, "--json", cwd=folder)
     assert "predictions for test files: runs/glue-bert/submission" in done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -63,35 +62,16 @@ def written(folder: Path, task: str, part: str) -> list[Any]:
 
 
 def test_each_score_is_that_of_scikit_learn_and_scipy(folder: Path, result: dict[str, Any]) -> None:
-    scores = {
-        (score["part"], score["metric"]): score["value"] / 100
-        for task in result["tasks"].values()
-        for score in task["scores"]
-    }
-    assert len(scores) == 13 and list(result["tasks"]) == [
-        "CoLA",
-        "SST-2",
-        "MRPC",
-        "STS-B",
-        "QQP",
-        "MNLI",
-        "QNLI",
-        "RTE",
-        "WNLI",
-    ]
+    every = [score for task in result["tasks"].values() for score in task["scores"]]
+    scores = {(score["part"], score["metric"]): score["value"] / 100 for score in every}
+    assert len(scores) == 13 and " ".join(result["tasks"]) == "CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI"
     cola = [line.split("\t")[1] for line in (folder / "data/CoLA/dev.tsv").read_text("utf-8").splitlines()]
     assert scores["CoLA", "Matthews"] == pytest.approx(metrics.matthews_corrcoef(cola, written(folder, "CoLA", "CoLA")))
-    for name, column, f1 in (
-        ("SST-2", "label", False),
-        ("MRPC", "Quality", True),
-        ("QQP", "is_duplicate", True),
-        ("QNLI", "label", False),
-        ("RTE", "label", False),
-        ("WNLI", "label", False),
-    ):
+    with_f1 = {"MRPC": "Quality", "QQP": "is_duplicate"}
+    for name, column in (dict.fromkeys(("SST-2", "QNLI", "RTE", "WNLI"), "label") | with_f1).items():
         labels, outputs = right(folder, name, "dev.tsv", column), written(folder, name, name)
         assert scores[name, "accuracy"] == metrics.accuracy_score(labels, outputs), name
-        if f1:
+        if name in with_f1:
             assert scores[name, "F1"] == pytest.approx(metrics.f1_score(labels, outputs, pos_label="1")), name
     for part, kind in (("MNLI-m", "matched"), ("MNLI-mm", "mismatched")):
         labels = right(folder, "MNLI", f"dev_{kind}.tsv", "gold_label")
@@ -131,9 +111,7 @@ def test_submission_files_are_the_labels_of_each_model(folder: Path, result: dic
     assert all(0 <= float(row["prediction"]) <= 5 for row in rows(runs / "submission" / "STS-B.tsv"))
 
 
-def test_finished_tasks_are_not_trained_again_and_gates_are_held(
-    folder: Path, result: dict[str, Any], server: ForkServer
-) -> None:
+def test_finished_tasks_are_not_trained_again(folder: Path, result: dict[str, Any], server: ForkServer) -> None:
     glue = ("glue", "data", "bert", *FEW, "--tasks", "rte,wnli")
     before = (folder / "runs/glue-bert/RTE/metrics.jsonl").read_bytes()
     done = server.run(*glue, "--seeds", "1,5", cwd=folder)
@@ -147,11 +125,8 @@ def test_finished_tasks_are_not_trained_again_and_gates_are_held(
     missed = server.run(*glue, "--fail-under", "average=101", cwd=folder)
     assert missed.status == 3 and "gate missed: average" in missed.stderr and "average" in missed.stdout
     refused(server.run(*glue, "--fail-under", "cola=10", cwd=folder), "unknown name 'cola'")
-    for change in (
-        "init=other",
-        "init.model=other",
-        "data.train={file: data/RTE/dev.tsv, text: sentence1, pair: sentence2, label: label}",
-    ):
+    data = "data.train={file: data/RTE/dev.tsv, text: sentence1, pair: sentence2, label: label}"
+    for change in ("init=other", "init.model=other", data):
         refused(server.run(*glue, change, cwd=folder), f"`{key_of(change)}` follows from the DATA and MODEL")
     refused(server.run(*glue, "--seeds", "1,x", cwd=folder), "--seeds takes whole numbers with commas between them")
     refused(server.run(*glue[:3], "training.steps=3", "--tasks", "rte", cwd=folder), "is a run of another recipe")
@@ -169,8 +144,7 @@ def test_missing_tasks_are_said_to_be_missing(folder: Path, server: ForkServer) 
 
 def test_the_portuguese_table(folder: Path, server: ForkServer) -> None:
     """Every set but most of PLUE; WikiANN without its marks, FaQuAD by its dev file."""
-    done = server.run("glue", "pt", "bert", *FEW, "--table", "pt", "--json", cwd=folder)
-    assert done.status == 0, done.stderr
+    done = server.good("glue", "pt", "bert", *FEW, "--table", "pt", "--json", cwd=folder)
     result = json.loads(done.stdout)
     on = {name: task["scored_on"] for name, task in result["tasks"].items()}
     sets = "ASSIN-BR-RTE ASSIN-BR-STS ASSIN-PT-RTE ASSIN-PT-STS ASSIN-2-RTE ASSIN-2-STS STS-B-PT LeNER-Br WikiANN-PT"
@@ -178,9 +152,8 @@ def test_the_portuguese_table(folder: Path, server: ForkServer) -> None:
     assert [score["metric"] for score in result["tasks"]["FaQuAD"]["scores"]] == ["F1", "exact match"]
     assert [len(result["tasks"][name]["scores"]) for name in ("LeNER-Br", "PLUE-MNLI", "ASSIN-2-RTE")] == [1, 2, 2]
     assert len(result["missing"]) == 7 and result["missing"]["PLUE-CoLA"] == "PLUE/CoLA/train.tsv"
-    outputs = json.loads((folder / "runs/glue-pt-bert/ASSIN-2-RTE/outputs/ASSIN-2-RTE.json").read_text("utf-8"))[
-        "outputs"
-    ]
+    content = (folder / "runs/glue-pt-bert/ASSIN-2-RTE/outputs/ASSIN-2-RTE.json").read_text("utf-8")
+    outputs = json.loads(content)["outputs"]
     labels = ["Entailment" if number % 2 == 0 else "None" for number in range(6)]
     accuracy, f1 = (score["value"] / 100 for score in result["tasks"]["ASSIN-2-RTE"]["scores"])
     assert accuracy == pytest.approx(metrics.accuracy_score(labels, outputs))
@@ -195,16 +168,13 @@ def test_training_data_are_held_out_where_there_is_no_other_labelled_file(folder
     assert done.status == 0 and "2 of 24 training examples held out for validation" in done.stderr
     task = json.loads(done.stdout)["tasks"]["RTE"]
     assert task["scored_on"] == "held out" and task["scores"][0]["examples"] == 2
-    events = [json.loads(line) for line in (folder / "part-runs/RTE/metrics.jsonl").read_text("utf-8").splitlines()]
-    validated = next(event["accuracy"] for event in events if event["event"] == "valid")
-    assert task["value"] == pytest.approx(100 * validated)
+    assert task["value"] == pytest.approx(100 * events(folder / "part-runs/RTE", "valid")[0]["accuracy"])
 
 
 @pytest.mark.slow  # test_run_resume.py kills a run; the test above goes on with finished tasks
 def test_a_killed_command_goes_on_with_the_run_it_was_in(folder: Path, server: ForkServer) -> None:
     glue = ("glue", "data", "bert", "training.steps=30", "training.checkpoint_every=5", "--tasks", "rte,wnli")
-    straight = server.run(*glue, "--threads", "1", "--out", "straight", "--json", cwd=folder)
-    assert straight.status == 0, straight.stderr
+    straight = server.good(*glue, "--threads", "1", "--out", "straight", "--json", cwd=folder)
     running = server.start(*glue, "--threads", "1", "--out", "killed", "--json", cwd=folder)
     for _ in range(3000):
         if any((folder / "killed" / "WNLI" / "checkpoints").glob("step-*[05]/MANIFEST.json")):

@@ -14,8 +14,6 @@ from atento.text.tokenizer_training import train_tokenizer
 from conftest import ForkServer, refused
 from http_service import SOURCES, Served, random_model, served
 
-pytestmark = pytest.mark.integration
-
 MODEL = "micro-world-mlm"
 TABLE = 'id,lang,text\n1,en,The cat sleeps.\n2,pt,O gato dorme.\n3,en,\n4,en,"The dog, a big one, sings."\n'
 
@@ -108,7 +106,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-def test_find_over_http_gives_what_the_index_gives(service: Served) -> None:
+def test_find_over_http_gives_what_the_index_gives_and_a_ranker_orders_it_anew(service: Served) -> None:
     index = atento.Index(service.folders["i"])
     for options in (
         *({}, {"by": "words", "top": 3}, {"by": "both", "top": 4, "within": 7}, {"where": {"parity": "1"}, "top": 40}),
@@ -121,9 +119,6 @@ def test_find_over_http_gives_what_the_index_gives(service: Served) -> None:
         assert answer.json()["model"] == "encoder" and len(expected) > 0
         for hit, wanted in zip(answer.json()["hits"], expected, strict=True):
             assert hit == {**wanted, "score": pytest.approx(wanted["score"], abs=1e-6)}
-
-
-def test_a_served_ranker_orders_the_lines_anew(service: Served) -> None:
     hits = service.post("/find", {"query": SOURCES[0], "top": 5, "within": 40, "rerank": "ranker"}).json()["hits"]
     ranker = atento.load(service.folders["ranker"])
     expected = atento.Index(service.folders["i"]).find(SOURCES[0], top=5, within=40, rerank=ranker)
@@ -159,7 +154,9 @@ def test_bad_fields_are_named(service: Served, body: dict[str, Any], status: int
     assert said in error["message"] and (param is None or (error["param"] or "") == param)
 
 
-def test_a_service_with_a_wrong_index_does_not_start(service: Served, server: ForkServer, tmp_path: Path) -> None:
+def test_a_service_starts_with_no_wrong_index_and_says_it_has_none(
+    service: Served, server: ForkServer, tmp_path: Path
+) -> None:
     for words, said in (
         (["serve", "micro-world-tense", "--index", str(service.folders["i"])], "was made by another model"),
         (["serve", MODEL, "--index", str(tmp_path / "none")], "is no index: it does not exist"),
@@ -167,9 +164,6 @@ def test_a_service_with_a_wrong_index_does_not_start(service: Served, server: Fo
     ):
         done = server.run(*words, "--port", "0", cwd=tmp_path)
         assert done.status != 0 and said in done.stderr, done.stderr
-
-
-def test_a_service_without_an_index_says_so(server: ForkServer) -> None:
     with served([MODEL]) as running:
         answer = running.post("/find", {"query": "a"})
         assert answer.status_code == 404 and "can find" in answer.json()["error"]["message"]

@@ -20,8 +20,6 @@ from conftest import in_small_process
 from test_checkpoint_disk import on_a_small_disk
 from test_checkpoint_kill import EVERY, every_death, folder  # noqa: F401
 
-pytestmark = pytest.mark.integration
-
 STATE = State("a-model", "0" * 64, 4, "float32", ())
 
 
@@ -76,25 +74,21 @@ def one_of(*states: list[str] | None) -> Any:
     return check
 
 
-@EVERY
-@in_small_process
-def test_making_an_index_may_die_anywhere(folder: Path, every: int) -> None:  # noqa: F811
-    check = one_of(None, ["a", "b"])
-    assert every_death(folder, lambda _: None, lambda trial: made(trial, "a", "b"), check, every) > 20 // every
+# What may die, the texts before it, those it may leave, and how many deaths it has at least.
+CHANGES: dict[str, tuple[Any, list[str], tuple[list[str] | None, ...], int]] = {
+    "making": (lambda trial: made(trial, "a", "b"), [], (None, ["a", "b"]), 20),
+    "adding with a merge": (lambda trial: opened(trial).add(["b", "c"]), ["a"], (["a"], ["a", "b", "c"]), 20),
+    "taking out": (lambda trial: opened(trial).remove(["a"]), [*"abc"], ([*"abc"], ["b", "c"]), 15),
+}
 
 
 @EVERY
+@pytest.mark.parametrize("number", range(len(CHANGES)), ids=list(CHANGES))
 @in_small_process
-def test_adding_with_a_merge_may_die_anywhere(folder: Path, every: int) -> None:  # noqa: F811
-    before, work = lambda trial: made(trial, "a"), lambda trial: opened(trial).add(["b", "c"])
-    assert every_death(folder, before, work, one_of(["a"], ["a", "b", "c"]), every) > 20 // every
-
-
-@EVERY
-@in_small_process
-def test_taking_out_may_die_anywhere(folder: Path, every: int) -> None:  # noqa: F811
-    before, work = lambda trial: made(trial, "a", "b", "c"), lambda trial: opened(trial).remove(["a"])
-    assert every_death(folder, before, work, one_of(["a", "b", "c"], ["b", "c"]), every) > 15 // every
+def test_changing_an_index_may_die_anywhere(folder: Path, number: int, every: int) -> None:  # noqa: F811
+    work, before, states, least = [*CHANGES.values()][number]
+    prepare = (lambda trial: made(trial, *before)) if before else (lambda trial: None)
+    assert every_death(folder, prepare, work, one_of(*states), every) > least // every
 
 
 WRITER = """

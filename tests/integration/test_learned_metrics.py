@@ -15,7 +15,6 @@ from typer.testing import CliRunner, Result
 
 import atento
 from atento import load
-from atento.base.errors import AtentoError
 from atento.data.records.splits import Split
 from atento.models.shipped import shipped_models
 from atento.tasks.learned_metrics import learned_metric
@@ -26,6 +25,7 @@ from atento_cli.convert.layouts import convert
 from atento_cli.convert.unpickle import unpickle
 from atento_world import write
 from comet_folders import CASES, write_comet
+from failing import fails
 
 OUTPUTS = ["The cat is on the mat.", "Good day.", ""]
 REFERENCES = ["The cat is sitting on the mat.", "Good day.", "Good day."]
@@ -74,7 +74,7 @@ def run(*arguments: str) -> Result:
 
 def refused(*arguments: str) -> str:
     error = run(*arguments).exception
-    assert isinstance(error, AtentoError), error
+    assert isinstance(error, atento.AtentoError), error
     return str(error)
 
 
@@ -156,7 +156,7 @@ class Evil:
 
 
 def refused_checkpoint(folder: Path) -> str:
-    with pytest.raises(AtentoError) as caught:
+    with pytest.raises(atento.AtentoError) as caught:
         convert(folder, folder.parent / "never", "atento")
     assert not (folder.parent / "never").exists()
     return str(caught.value)
@@ -229,9 +229,8 @@ def test_it_validates_and_evaluates(files: Path, comet: Path) -> None:
         "comet:": "recipe: comet:FOLDER names a model folder: got none",
         "bertscore:nowhere": "no model at nowhere",
     }.items():
-        with pytest.raises(AtentoError, match=sentence):
-            atento.train(recipe | {"metrics": [wrong]}, out="never")
-    with pytest.raises(AtentoError, match="comet:nowhere does not score classification"):
+        fails(atento.AtentoError, sentence, atento.train, recipe | {"metrics": [wrong]}, out="never")
+    with pytest.raises(atento.AtentoError, match="comet:nowhere does not score classification"):
         atento.evaluate(shipped_models()["micro-world-tense"], [("I see.", "past")], metrics="comet:nowhere")
 
 
@@ -249,7 +248,6 @@ def test_it_chooses_among_candidates(comet: Path, encoder: str) -> None:
     assert written.text == max(expected, key=expected.__getitem__)
     assert written.hypothesis.score == pytest.approx(expected[written.text], abs=1e-5)
     assert model.translate(text, mbr=f"bertscore:{encoder}", **beam) in kept
-    with pytest.raises(AtentoError, match=r"`mbr` comet:MODEL names a model folder: got none"):
-        model.translate(text, mbr="comet")
-    with pytest.raises(AtentoError, match=r"'aggregated'|aggregated"):
+    fails(atento.AtentoError, r"`mbr` comet:MODEL names a model folder: got none", model.translate, text, mbr="comet")
+    with pytest.raises(atento.AtentoError, match=r"'aggregated'|aggregated"):
         model.translate(text, mbr=f"bertscore:{encoder}", mbr_method="aggregated", **beam)

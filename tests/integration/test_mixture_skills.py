@@ -12,25 +12,12 @@ from atento.tasks.split_evaluation import held_out_batches, mean_losses
 
 SKILLS = ("masked", "causal", "prefix")
 STEPS = 160
-CHANGES: dict[str, Any] = {
-    "training.steps": STEPS,
-    "training.validate_every": STEPS,
-    "training.checkpoint_every": STEPS,
-    "training.warmup": 20,
-    "training.batch_tokens": 256,
-    "training.learning_rate": 1e-2,
-    "training.precision": "float32",
-    "network.d_model": 32,
-    "network.d_ff": 64,
-    "network.n_layers": 2,
-    "network.n_heads": 2,
-    "network.dropout": 0.0,
-    "tokenizer.kind": "word",
-    "tokenizer.vocab_size": 600,
-    "data.train.0.count": 3000,
-    "data.valid.0.count": 100,
-    "data.test.0.count": 50,
-}
+TRAINING = dict.fromkeys(("steps", "validate_every", "checkpoint_every"), STEPS) | {"warmup": 20, "batch_tokens": 256}
+CHANGES: dict[str, Any] = {f"training.{key}": value for key, value in TRAINING.items()}
+CHANGES |= {"training.learning_rate": 1e-2, "training.precision": "float32", "network.dropout": 0.0}
+CHANGES |= {"network.d_model": 32, "network.d_ff": 64, "network.n_layers": 2, "network.n_heads": 2}
+CHANGES |= {"tokenizer.kind": "word", "tokenizer.vocab_size": 600}
+CHANGES |= {"data.train.0.count": 3000, "data.valid.0.count": 100, "data.test.0.count": 50}
 
 
 def trained(objective: str | None, folder: Path) -> atento.Model:

@@ -11,7 +11,6 @@ from tools import moving_picture
 
 import atento
 
-pytestmark = pytest.mark.integration
 DOCS = Path(__file__).parents[2] / "docs"
 
 

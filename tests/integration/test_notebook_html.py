@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from atento.decoding.hypothesis import Hypothesis
@@ -16,7 +15,6 @@ from atento.metrics import bleu
 from atento.metrics.score import Score
 from atento.runs.train import TrainedRun
 
-pytestmark = pytest.mark.integration
 ATTACK = '"></iframe><script>top.hit = 1</script><img src="http://example.org/x" onerror="top.hit = 1">'
 
 
@@ -74,7 +72,7 @@ def test_an_attention_record_is_its_page_in_a_sandbox(browser: Any, tmp_path: Pa
     seen.check()
 
 
-def test_a_trace_is_its_page_in_a_sandbox(browser: Any, tmp_path: Path) -> None:
+def test_a_trace_is_its_page_in_a_sandbox_and_scores_and_runs_are_tables(browser: Any, tmp_path: Path) -> None:
     trace = Trace(name=lambda token: ["</s>", "a", "b", ATTACK][token])
     trace.begin("greedy", 1)
     trace.step([0], torch.zeros(1, 0, dtype=torch.long), torch.log_softmax(torch.tensor([[0.1, 0.2, 0.3, 2.0]]), 1))
@@ -85,9 +83,6 @@ def test_a_trace_is_its_page_in_a_sandbox(browser: Any, tmp_path: Path) -> None:
     assert inside.locator("#weighed tr").count() > 1
     assert ATTACK[:12] in inside.locator("#found").text_content()
     seen.check()
-
-
-def test_scores_and_runs_are_tables(browser: Any, tmp_path: Path) -> None:
     score = bleu(["o gato pulou alto"], ["o gato pulou alto demais"])
     odd = Score(ATTACK, 12.345, {ATTACK: 1.0}, ATTACK, [[1.0]], sum)
     run = TrainedRun(Path("runs") / ATTACK, 24, 34.21, 16, {"bleu": 30.5, ATTACK: 1.0}, "translation")

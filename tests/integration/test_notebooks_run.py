@@ -7,7 +7,6 @@ import pytest
 from nbclient import NotebookClient
 from tools import notebooks
 
-pytestmark = pytest.mark.integration
 QUICK = ("03-look-inside",)  # how the names of the others begin
 CASES = [
     pytest.param(source, marks=[] if source.stem.startswith(QUICK) else [pytest.mark.slow], id=source.stem)

@@ -1,6 +1,5 @@
 """Objectives of a recipe: span corruption, next sentences, mixtures; trained, validated, resumed, refused."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,12 @@ import atento
 from atento.base.errors import RecipeError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.data.batches.masking import Masking
-from atento.data.files.source_lines import read_lines
 from atento.data.objectives.denoising import restored, sentinel_ids
 from atento.decoding import Greedy, generate
 from atento.inference.prefix_steps import PrefixStepFunction
 from atento.tasks.filling import between
+from failing import fails
+from runs import events
 
 TINY = {"d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
 ENCODER = TINY | {"architecture": "encoder"}  # heads are added
@@ -28,10 +28,6 @@ WORLD = {"train": {"world": "train", "count": 60}, "valid": {"world": "valid", "
 
 def recipe(task: str, **parts: Any) -> dict[str, Any]:
     return {"task": task, "data": WORLD, "tokenizer": {"kind": "bpe", "vocab_size": 400}, "training": TRAINING} | parts
-
-
-def events(run: Path, kind: str) -> list[dict[str, Any]]:
-    return [event for line in read_lines(str(run / "metrics.jsonl")) if (event := json.loads(line))["event"] == kind]
 
 
 def documents(folder: Path) -> dict[str, Any]:
@@ -63,22 +59,21 @@ def test_e3_span_corruption_trains_a_t5_that_restores_its_training_text(tmp_path
     assert restored(source[0, :-1].tolist(), written, marks) == words
 
 
-def test_a_denoiser_fills_masks_with_spans_of_any_length(tmp_path: Path) -> None:
+def test_a_denoiser_fills_masks_with_what_stands_between_the_unmasked_parts(tmp_path: Path) -> None:
     _, model = learned(tmp_path, "span-corruption", [TEXT], 30, objective="denoising", network=WIDER)
     best = model.fill("o <mask> alto e <mask>", top=2)[0]
     assert (best.token, best.text) == ("gato pulou caiu", TEXT) and best.probability > 0.5
-    with pytest.raises(UsageError, match="text 0 has no <mask> to fill"):
-        model.fill("o gato")
-
-
-def test_what_stands_for_masks_is_found_between_the_unmasked_parts() -> None:
+    fails(UsageError, "text 0 has no <mask> to fill", model.fill, "o gato")
     assert between([9, 1, 9, 2], [5, 6, 1, 7, 2], 9) == [5, 6, 7] and between([1, 9, 1, 9], [1, 1, 3], 9) == [3]
     assert between([1, 9, 2], [1, 2], 9) == []
     for written in ([1, 2], [3, 5, 2], [1, 4, 3]):  # the text around the masks differs
         assert between([1, 9, 3, 9, 2], written, 9) == written
 
 
-def test_e4_next_sentences_are_learned_jointly_with_masked_tokens(tmp_path: Path) -> None:
+def test_e4_next_sentences_are_learned_jointly_with_masked_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where no token may be hidden, the run ends with the sentence labels alone, and says so."""
     given = recipe("masked-language-modeling", network=SEGMENTS, objective="next-sentence")
     given["data"] = documents(tmp_path)
     run = atento.train(given, out=tmp_path / "run", threads=1)
@@ -87,15 +82,6 @@ def test_e4_next_sentences_are_learned_jointly_with_masked_tokens(tmp_path: Path
     valid = events(run.folder, "valid")[-1]
     assert 0 < valid["nll_next-sentence"] < 2 and valid["perplexity"] > 1
     assert set(atento.load(run.folder).network.heads) == {"vocabulary", "next-sentence"}
-
-
-def test_a_head_without_a_target_in_a_run_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Sentences of which no token may be hidden: the run ends with the sentence labels alone, and says so."""
-    given = recipe("masked-language-modeling", network=SEGMENTS, objective="next-sentence")
-    given["data"] = documents(tmp_path)
-    atento.train(given, out=tmp_path / "run", threads=1)
     assert "learns nothing" not in capsys.readouterr().err
     monkeypatch.setattr(Masking, "is_ordinary", lambda self, ids: torch.zeros_like(ids, dtype=torch.bool))
     atento.train(given, out=tmp_path / "none", threads=1)
@@ -156,9 +142,7 @@ def test_an_objective_is_trained_and_resumed_bit_for_bit(name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("architecture", ["decoder", "encoder"])
-def test_e7_a_prefix_language_model_continues_prompts_that_it_reads_in_both_directions(
-    architecture: str, tmp_path: Path
-) -> None:
+def test_e7_a_prefix_language_model_reads_prompts_in_both_directions(architecture: str, tmp_path: Path) -> None:
     """The word after "e" is the first word of the text, which is the same as in any other text up to then."""
     texts = [f"{first} pulou alto e {first} caiu" for first in ("gato", "rato", "pato")]
     _, model = learned(tmp_path, "prefix-language-modeling", texts, 80, network=TINY | {"architecture": architecture})
@@ -179,8 +163,7 @@ def test_e7_a_prefix_language_model_continues_prompts_that_it_reads_in_both_dire
     ],
 )
 def test_an_objective_that_cannot_be_is_refused_with_its_place(objective: Any, message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        load_recipe(recipe("masked-language-modeling", network=ENCODER, objective=objective))
+    fails(RecipeError, message, load_recipe, recipe("masked-language-modeling", network=ENCODER, objective=objective))
 
 
 def test_an_initial_model_gets_the_heads_that_an_objective_needs(tmp_path: Path) -> None:
@@ -213,5 +196,4 @@ def test_a_recipe_names_the_heads_that_its_objectives_train_and_no_others() -> N
     assert [head.kind for head in loaded.recipe.network.heads] == ["masked-language-model", "regression"]
     network = ENCODER | {"heads": [{"kind": "regression"}]}
     given = recipe("masked-language-modeling", network=network, objective="next-sentence")
-    with pytest.raises(RecipeError, match=r"needs a masked-language-model and a next-sentence head in network.heads"):
-        load_recipe(given)
+    fails(RecipeError, r"needs a masked-language-model and a next-sentence head in network.heads", load_recipe, given)

@@ -1,6 +1,7 @@
 """Runs of an earlier version: their recipes are read by the keys of today, their training is not continued."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -8,9 +9,10 @@ import yaml
 import atento
 from atento.base.errors import UsageError
 from atento.config.reading.loading import load_recipe
+from failing import fails
 from runs import events
 
-TINY = {
+TINY: dict[str, Any] = {
     "task": "language-modeling",
     "data": {"train": {"world": "train", "count": 20}, "max_len": 32},
     "tokenizer": {"kind": "character"},
@@ -20,22 +22,12 @@ TINY = {
 
 
 def test_the_recipe_of_an_older_run_is_read_by_the_keys_of_today(tmp_path: Path) -> None:
-    older = {
-        **TINY,
-        "network": {
-            **TINY["network"],
-            "attention_dropout": 0.2,
-            "bias": False,
-            "tied_embeddings": False,
-            "sparse": None,
-        },
-        "training": {**TINY["training"], "accumulate": 3},
-    }  # type: ignore[dict-item]
+    network = TINY["network"] | {"attention_dropout": 0.2, "bias": False, "tied_embeddings": False, "sparse": None}
+    older = {**TINY, "network": network, "training": {**TINY["training"], "accumulate": 3}}
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(older), encoding="utf-8")
-    with pytest.raises(atento.AtentoError, match="is now network"):
-        load_recipe(tmp_path / "recipe.yaml")  # a user's own recipe is told the new name
-    with pytest.raises(atento.AtentoError, match=r"training.accumulate is now training.micro_batches"):
-        load_recipe(TINY, ["training.accumulate=2"])
+    fails(atento.AtentoError, "is now network", load_recipe, tmp_path / "recipe.yaml")  # a user's own recipe
+    said = "training.accumulate is now training.micro_batches"
+    fails(atento.AtentoError, said, load_recipe, TINY, ["training.accumulate=2"])
     (tmp_path / "run.json").write_text("{}", encoding="utf-8")
     recipe = load_recipe(tmp_path).recipe
     assert recipe.network.attention.dropout == 0.2 and not recipe.network.output.tied
@@ -46,8 +38,8 @@ def test_the_recipe_of_an_older_run_is_read_by_the_keys_of_today(tmp_path: Path)
 def test_training_goes_on_from_no_earlier_versions_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = atento.train(TINY, out=tmp_path / "run", threads=1)
     monkeypatch.setattr("atento.training.run.VERSION", 3)
-    with pytest.raises(UsageError, match=r"earlier version .* `init: .*run` starts a run from its weights"):
-        atento.train(TINY, {"training.steps": 4}, out=run.folder, threads=1)
+    said = "earlier version .* `init: .*run` starts a run from its weights"
+    fails(UsageError, said, atento.train, TINY, {"training.steps": 4}, out=run.folder, threads=1)
 
 
 def _rates(run: Path) -> list[float]:
@@ -56,7 +48,7 @@ def _rates(run: Path) -> list[float]:
 
 def _open(**training: object) -> dict[str, object]:
     """The recipe without a warm-up, with a line of the log for each update."""
-    kept = {key: value for key, value in TINY["training"].items() if key != "warmup"}  # type: ignore[attr-defined]
+    kept = {key: value for key, value in TINY["training"].items() if key != "warmup"}
     return {**TINY, "training": {**kept, "log_every": 1, **training}}
 
 

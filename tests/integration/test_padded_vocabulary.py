@@ -18,35 +18,28 @@ from atento.text.specials import SpecialTokens
 from atento.text.tokenizer import Tokenizer
 from atento_serve.engine.verbs import values_of, verbs_of
 from atento_serve.jobs import Failed, Job, Result
+from failing import fails
 from http_service import CHAT, LABELS, TAGS, served
 from serving import TEXTS, alone, random_job, small_model, small_tokenizer, written, wrong
 
 ROWS = 7  # behind the tokenizer
 NAMED = [HeadConfig("masked-language-model"), HeadConfig("classification", LABELS), HeadConfig("tagging", TAGS)]
 HEADS = (*NAMED, HeadConfig("answer"))
-ARCHITECTURES: dict[str, dict[str, Any]] = {
-    "decoder": {"output": OutputConfig(bias=True)},
-    "encoder-decoder": {"output": OutputConfig(bias=True)},
-    "recurrent-seq2seq": {"output": OutputConfig(tied=False, bias=True), "recurrent": RecurrentConfig(), "n_heads": 1},
-    "recurrent-lm": {"output": OutputConfig(tied=False, bias=True), "recurrent": RecurrentConfig(), "n_heads": 1},
-    "encoder": {"heads": HEADS, "embedding": InputConfig(segments=2)},
-}
+RECURRENT = {"output": OutputConfig(tied=False, bias=True), "recurrent": RecurrentConfig(), "n_heads": 1}
+ARCHITECTURES: dict[str, dict[str, Any]] = {"encoder": {"heads": HEADS, "embedding": InputConfig(segments=2)}}
+ARCHITECTURES |= {name: {"output": OutputConfig(bias=True)} for name in ("decoder", "encoder-decoder")}
+ARCHITECTURES |= dict.fromkeys(("recurrent-seq2seq", "recurrent-lm"), RECURRENT)
 WRITES = {"decoder": "generate", "recurrent-lm": "generate"}
 # every search, and what is laid over it
-OPTIONS: dict[str, dict[str, Any]] = {
-    "greedy": {"greedy": True},
-    "sample": {"sample": True, "seed": 1},
-    "samples": {"temperature": 0.7, "n_best": 3, "seed": 1},
-    "beam": {"beam": 3, "n_best": 2},
-    "groups": {"beam": 4, "groups": 2, "diversity": 0.5},
-    "required words": {"beam": 3, "required_words": ["gato"]},
-    "minimum Bayes risk": {"mbr": "chrf", "candidates": 3, "seed": 1},
-    "exact": {"exact": True, "beam": 2, "max_new_tokens": 2, "exact_limit": 30},
-    "stop strings": {"greedy": True, "stop": ["e"]},
-    "stop strings of a beam": {"beam": 2, "stop": ["e"]},
-    "draft": {"greedy": True, "draft": "ngrams"},
-    "penalties": {"greedy": True, "repetition_penalty": 1.2, "no_repeat_ngrams": 3, "presence_penalty": 0.5},
-}
+OPTIONS: dict[str, dict[str, Any]] = {"greedy": {"greedy": True}, "sample": {"sample": True, "seed": 1}}
+OPTIONS |= {"samples": {"temperature": 0.7, "n_best": 3, "seed": 1}, "beam": {"beam": 3, "n_best": 2}}
+OPTIONS |= {"groups": {"beam": 4, "groups": 2, "diversity": 0.5}}
+OPTIONS |= {"required words": {"beam": 3, "required_words": ["gato"]}}
+OPTIONS |= {"minimum Bayes risk": {"mbr": "chrf", "candidates": 3, "seed": 1}}
+OPTIONS |= {"exact": {"exact": True, "beam": 2, "max_new_tokens": 2, "exact_limit": 30}}
+OPTIONS |= {"stop strings": {"greedy": True, "stop": ["e"]}, "stop strings of a beam": {"beam": 2, "stop": ["e"]}}
+OPTIONS |= {"draft": {"greedy": True, "draft": "ngrams"}}
+OPTIONS |= {"penalties": {"greedy": True, "repetition_penalty": 1.2, "no_repeat_ngrams": 3, "presence_penalty": 0.5}}
 
 
 @pytest.fixture(scope="module")
@@ -77,16 +70,14 @@ def test_an_id_without_a_piece_has_no_text_and_ordinary_ids_are_all_but_special_
         pieces = {"byte": [], "character": ["a", "b"]}.get(kind, ["▁", "a", "b"])
         ours = Tokenizer.from_vocabulary(kind, pieces, scores=[-1.0] * len(pieces) if kind == "unigram" else [])
         size, ids = ours.vocab_size, ours.encode("ab")
-        with pytest.raises(TokenizerError, match="an id must lie in"):
-            ours.decode([size])
+        fails(TokenizerError, "an id must lie in", ours.decode, [size])
         ours.pad_to(size + 3, size + 3)
         for at in range(len(ids) + 1):
             mixed = [*ids[:at], size, size + 2, *ids[at:]]
             assert ours.decode(mixed) == ours.decode(ids) == ours.decode(mixed, skip_special=False)
             assert ours.words(mixed).words == ours.words(ids).words or at not in (0, len(ids))
         assert ours.tokens([size]) == [""] and ours.spelling(size) is None
-        with pytest.raises(TokenizerError, match=rf"^an id must lie in 0 \.\.\. {size + 2}: got {size + 3}$"):
-            ours.tokens([size + 3])
+        fails(TokenizerError, rf"^an id must lie in 0 \.\.\. {size + 2}: got {size + 3}$", ours.tokens, [size + 3])
     assert tokenizer.ordinary_ids == [*range(len(set(tokenizer.specials.ids.values())), tokenizer.vocab_size)]
     assert tokenizer.other_ids(tokenizer.vocab_size + 2) == [*range(5), tokenizer.vocab_size, tokenizer.vocab_size + 1]
     specials = SpecialTokens({"unk": "<unk>", "mask": "a"}, {"<unk>": 1, "a": 300})

@@ -9,9 +9,9 @@ import torch
 import atento
 from atento.base.errors import RecipeError
 from atento.training import step
+from failing import fails
 from runs import differences, events
 
-pytestmark = pytest.mark.integration
 RECIPE: dict[str, Any] = {
     "task": "translation",
     "network": {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1},
@@ -48,6 +48,5 @@ def test_a_stopped_run_goes_on_bit_for_bit(precision: Any, tmp_path: Path, monke
 
 def test_a_run_without_dropout_is_refused_before_its_first_update(tmp_path: Path) -> None:
     still = RECIPE | {"network": RECIPE["network"] | {"dropout": 0.0}}
-    with pytest.raises(RecipeError, match=r"`training\.r_drop` compares two passes .* got 5"):
-        train(tmp_path / "run", still)
+    fails(RecipeError, r"`training\.r_drop` compares two passes .* got 5", train, tmp_path / "run", still)
     assert not list(tmp_path.glob("run/checkpoints/*"))

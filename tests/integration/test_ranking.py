@@ -13,20 +13,8 @@ from atento.metrics import METRICS
 from atento.runs.train import TrainedRun
 from atento.tasks.hard_negatives import Mining, mined
 from conftest import ForkServer, refused
+from test_classification import ENCODER
 
-pytestmark = pytest.mark.integration
-
-NETWORK = {
-    "architecture": "encoder",
-    "d_model": 32,
-    "d_ff": 64,
-    "n_heads": 2,
-    "n_layers": 1,
-    "dropout": 0.0,
-    "max_len": 32,
-    "positions": {"kind": "learned"},
-    "embedding": {"segments": 2},
-}
 TRAINING = {"steps": 60, "batch_tokens": 16, "learning_rate": 5e-3, "warmup": 5, "precision": "float32"}
 ANIMALS, DOINGS = ("cat", "dog", "bird", "fish"), ("sleeps", "eats", "sings", "swims")
 GRADED = [
@@ -46,13 +34,8 @@ TRIPLES = [
 
 
 def recipe(**changes: Any) -> dict[str, Any]:
-    return {
-        "task": "ranking",
-        "data": {"train": {"memory": "train"}},
-        "tokenizer": {"kind": "word", "vocab_size": 100},
-        "network": NETWORK,
-        "training": TRAINING,
-    } | changes
+    given = {"task": "ranking", "data": {"train": {"memory": "train"}}, "training": TRAINING}
+    return given | {"tokenizer": {"kind": "word", "vocab_size": 100}, "network": ENCODER} | changes
 
 
 def write(path: Path, names: str, records: list[Any]) -> None:
@@ -140,15 +123,11 @@ def test_negatives_are_mined_within_margins(ranked: TrainedRun, tmp_path: Path, 
         expected += [{"query": query, "positive": positive, "negative": document} for document in found]
     assert [json.loads(line) for line in lines] == expected and expected
     assert done.stdout.startswith(f"{len(expected)} triples of {len(pairs)} pairs")
-    judged = server.run(
-        "data", "mine", "pairs.tsv", "--encoder", "encoder", "--ranker", str(ranked.folder), *more, "found.tsv",
-        cwd=tmp_path,
-    )  # fmt: skip
-    judge = atento.load(ranked.folder)
+    mine = ("data", "mine", "pairs.tsv", "--encoder", "encoder", "--ranker", str(ranked.folder))
+    judged, judge = server.run(*mine, *more, "found.tsv", cwd=tmp_path), atento.load(ranked.folder)
     rows = [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()[1:]]
-    logistic = [
-        1 / (1 + np.exp(-np.array(judge.similarity([r[0] for r in rows], [r[n] for r in rows])))) for n in (1, 2)
-    ]
+    given = [np.array(judge.similarity([r[0] for r in rows], [r[n] for r in rows])) for n in (1, 2)]
+    logistic = [1 / (1 + np.exp(-numbers)) for numbers in given]
     assert rows and (logistic[0] - logistic[1] >= 0.1 - 1e-6).all(), judged.stderr
     write(tmp_path / "wrong.tsv", "query negative", pairs)
     for files, message in (

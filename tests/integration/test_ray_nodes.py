@@ -9,7 +9,7 @@ import pytest
 from conftest import ForkServer
 from test_cluster import SOURCES, TRANSLATE, finished, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.integration]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -47,19 +47,15 @@ def test_tokenizing_and_hashes_of_near_duplicates_on_two_nodes(server: ForkServe
     for _ in range(2):
         nodes.add_node(num_cpus=1)
     (here / "text.txt").write_text(SOURCES * 400, encoding="utf-8", newline="\n")
-    (here / "lm.yaml").write_text(
-        "task: language-modeling\ndata: {train: text.txt, store: disk}\ntokenizer: {kind: bpe, vocab_size: 330}\n",
-        encoding="utf-8",
-    )
+    recipe = "task: language-modeling\ndata: {train: text.txt, store: disk}\ntokenizer: {kind: bpe, vocab_size: 330}\n"
+    (here / "lm.yaml").write_text(recipe, encoding="utf-8")
     ray = {"RAY_ADDRESS": nodes.address}
     for name, options, environment in (("alone", (), {}), ("cluster", ("--cluster", "ray"), ray)):
-        done = server.start(
-            *("data", "tokenize", "lm.yaml", f"data.store_folder={name}", *options), cwd=here, env=environment
-        ).end(240)
+        command = ("data", "tokenize", "lm.yaml", f"data.store_folder={name}", *options)
+        done = server.start(*command, cwd=here, env=environment).end(240)
         assert done.status == 0 and done.stdout.count("\n") == 1, done.stderr
-        done = server.start(
-            *("data", "deduplicate", "text.txt", f"{name}.txt", "--near", "0.7", *options), cwd=here, env=environment
-        ).end(240)
+        command = ("data", "deduplicate", "text.txt", f"{name}.txt", "--near", "0.7", *options)
+        done = server.start(*command, cwd=here, env=environment).end(240)
         assert done.status == 0, done.stderr
     for part in ("ids", "starts", "blocks"):
         file = f"{part}-00000.bin"

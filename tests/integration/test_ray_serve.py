@@ -38,9 +38,8 @@ def test_the_example_of_the_page_translates_on_a_local_cluster(tmp_path: Path, m
         texts = SOURCES[:12]
 
         def ask(text: str) -> str:
-            return str(
-                httpx.post("http://127.0.0.1:8123/", json={"inputs": text}, timeout=60).json()["translation_text"]
-            )
+            answer = httpx.post("http://127.0.0.1:8123/", json={"inputs": text}, timeout=60)
+            return str(answer.json()["translation_text"])
 
         with ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(ask, texts))

@@ -14,7 +14,6 @@ import atento
 from atento.base.errors import DataError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.data.batches.batch import Draw, Ragged
-from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.labels import Labels, texts_as_store
 from atento.models.card import model_card
 from atento.networks import build_network
@@ -26,8 +25,6 @@ from conftest import ForkServer, refused
 from failing import fails
 from test_classification import ENCODER
 from test_classification import TRAINING as USUAL
-
-pytestmark = pytest.mark.integration
 
 TRAINING = USUAL | {"steps": 120, "validate_every": 40, "checkpoint_every": 40}
 FRUIT, ANIMALS = ["uva", "pera", "maçã"], ["gato", "cão", "pato"]
@@ -93,7 +90,7 @@ def test_g5_a_regression_learns_the_numbers_of_pairs(similar: TrainedRun, server
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 @pytest.mark.parametrize("pairs", [True, False])
-def test_what_is_said_of_a_model_of_pairs_gives_pairs(
+def test_a_model_of_pairs_gives_pairs(
     task: str, pairs: bool, similar: TrainedRun, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The next steps after training, and the code of a model card; of single texts it gives single ones."""
@@ -140,7 +137,6 @@ def test_g5_the_loss_is_that_of_transformers(problem: str, tmp_path: Path) -> No
     tokenizer = transformers.BertTokenizerFast(vocab={word: n for n, word in enumerate(vocabulary)})
     tokenizer.save_pretrained(tmp_path / "bert")
     model = atento.load(tmp_path / "bert")
-    assert model.tokenizer is not None
     texts = ["w1 w2 w3", "w4", "w5 w6"]
     right = torch.tensor([[0.5], [-2.0], [3.0]]) if count == 1 else torch.tensor([[1.0, 0, 1], [0, 0, 0], [0, 1, 0]])
     (head,) = model.network.config.heads
@@ -158,7 +154,7 @@ def test_g5_the_loss_is_that_of_transformers(problem: str, tmp_path: Path) -> No
     assert torch.allclose(back(**encoded).logits, theirs(**encoded).logits, atol=1e-5)
 
 
-def test_g1_balanced_classes_have_equal_factors_and_labels_of_several_are_named(
+def test_g1_balanced_classes_have_equal_factors_and_several_labels_are_named(
     tmp_path: Path, server: ForkServer
 ) -> None:
     """The factors are those of scikit-learn; the validation's nll has none."""
@@ -169,7 +165,6 @@ def test_g1_balanced_classes_have_equal_factors_and_labels_of_several_are_named(
     data = read_data(loaded.recipe, loaded.folder, print)
     tokenizer, network = tokenizer_and_network(loaded, data.train, print)
     batches = training_batches(loaded.recipe, network, tokenizer, data.train, print)
-    assert isinstance(batches, PlannedBatches)
     (batch, *_) = [part.batch for part in batches.parts(0)]
     from sklearn.utils.class_weight import compute_class_weight
 
@@ -215,9 +210,7 @@ def test_g1_balanced_sets_have_the_factors_of_each_label_and_of_its_absence(tmp_
     assert float(loss) == pytest.approx(float(weighed.sum()) / 2, rel=1e-5) and float(loss) != float(nll)
 
 
-def test_bad_numbers_and_labels_name_file_and_line(
-    topics: TrainedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_labels_name_file_and_line(topics: TrainedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for task, value, line in (
         ("regression", "score", "uva\tmuito\n"),

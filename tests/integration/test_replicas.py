@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from conftest import Done, ForkServer, Running, each_refused, refused
+from http_service import until
 from runs import differences, events
 
 # five pieces an update, so that two or three processes have unequal shares
@@ -57,14 +58,13 @@ def alone(server: ForkServer, data: Path, scratch: Path) -> dict[str, Path]:
     """The run in one process, in exact mode and not."""
     runs = {name: scratch / f"alone-{name}" for name in ("exact", "fast")}
     for name, settings in (("exact", EXACT), ("fast", SETTINGS)):
-        done = server.run("train", "tiny.yaml", "--out", runs[name], *settings, cwd=data)
-        assert done.status == 0, done.stderr
+        server.good("train", "tiny.yaml", "--out", runs[name], *settings, cwd=data)
     return runs
 
 
-def furthest(one: Path, two: Path) -> float:
+def furthest(one: Path, two: Path, kind: str = "train") -> float:
     """The largest difference of the losses of two runs, relative to the loss."""
-    pairs = list(zip(events(one, "train"), events(two, "train"), strict=True))
+    pairs = list(zip(events(one, kind), events(two, kind), strict=True))
     assert pairs
     return max(abs(a["loss"] - b["loss"]) / a["loss"] for a, b in pairs)
 
@@ -100,7 +100,7 @@ TINY = ("network.d_model=16", "network.d_ff=32", "network.n_heads=2", "network.n
         ("micro-world-cbow", ()),
     ],
 )
-def test_exact_mode_has_the_bits_of_one_process_for_any_objective(
+def test_exact_mode_has_the_bits_of_one_process(
     server: ForkServer, place: Path, recipe: str, more: tuple[str, ...]
 ) -> None:
     for size in (1, 2):
@@ -141,9 +141,7 @@ def test_a_signal_to_one_stops_all_and_any_number_continues(server: ForkServer, 
 
 # Of one process: test_training_engine.py.
 @pytest.mark.parametrize("policy, said", [("skip", "the update is skipped"), slow("rewind", "those of step 4 again")])
-def test_a_loss_that_is_not_finite_on_one_is_skipped_by_all(
-    server: ForkServer, place: Path, policy: str, said: str
-) -> None:
+def test_a_loss_not_finite_on_one_is_skipped_by_all(server: ForkServer, place: Path, policy: str, said: str) -> None:
     for size in (1, 2):
         settings = (*EXACT, f"training.non_finite={policy}")
         fault = {"fault": "loss_not_finite", "step": 5, "rank": size - 1}
@@ -153,9 +151,7 @@ def test_a_loss_that_is_not_finite_on_one_is_skipped_by_all(
     assert differences(place / "run-1", place / "run-2") == []
 
 
-def test_a_loss_that_is_not_finite_or_weights_that_drift_on_one_process_stop_all(
-    server: ForkServer, place: Path
-) -> None:
+def test_a_loss_that_is_not_finite_or_weights_that_drift_on_one_stop_all(server: ForkServer, place: Path) -> None:
     drifted = "step 8: the weights of process 1 are not those of process 0"
     for fault, settings, step, said in (
         ("loss_not_finite", EXACT, 5, "step 5: the loss is not finite"),
@@ -266,10 +262,7 @@ def test_processes_end_with_a_checkpoint_when_their_launcher_is_killed(server: F
         workers = children(launcher.pid)
         launcher.kill()
         launcher.wait(10)
-    deadline = time.monotonic() + 60
-    while any(Path(f"/proc/{worker}").exists() for worker in workers):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
     last_step = events(place / "run", "checkpoint")[-1]["step"]
     assert last_step % 100 and (place / f"run/checkpoints/step-{last_step:08d}").exists()  # saved because of SIGTERM
 
@@ -309,10 +302,8 @@ def test_a_signal_in_the_first_seconds_is_said_and_ends_all(place: Path, number:
         _, stderr = launcher.communicate(timeout=60)
     assert launcher.returncode in (-number, 128 + number), stderr  # a shell gives 128 + the signal for both
     assert stderr.count("\n") == 1 and stderr.startswith(f"stopped by {number.name}"), stderr
-    deadline = time.monotonic() + 10  # a process that was killed takes a moment to end
-    while not gone(started) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert gone(started) and not (place / "run").exists()
+    until(lambda: gone(started), 10)  # a process that was killed takes a moment to end
+    assert not (place / "run").exists()
 
 
 def handles(pid: int, number: int) -> bool:

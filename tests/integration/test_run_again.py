@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +15,8 @@ import yaml
 from atento.text.tokenizer import Tokenizer
 from atento.training.journal import read_journal
 from conftest import ENVIRONMENT, ForkServer, refused, write_tsv
+from http_service import until
 from runs import batches, differences, events, last, tensors
-
-pytestmark = pytest.mark.integration
 
 TINY = ["train", "tiny.yaml", "--threads", "1", "training.steps=8"]
 
@@ -26,8 +24,7 @@ TINY = ["train", "tiny.yaml", "--threads", "1", "training.steps=8"]
 @pytest.fixture(scope="module")
 def ended(server: ForkServer, data: Path, scratch: Path) -> Path:
     """A run of 8 steps that has ended, checkpoints at 4 and 8."""
-    done = server.run(*TINY, "--out", scratch / "ended", cwd=data)
-    assert done.status == 0, done.stderr
+    server.good(*TINY, "--out", scratch / "ended", cwd=data)
     return scratch / "ended"
 
 
@@ -89,9 +86,7 @@ def test_r9_what_changed_is_refused_by_name_and_nothing_is_touched(
     assert snapshot(run) == before
 
 
-def test_r9_both_sides_of_three_differences_are_named_and_where_the_rest_is(
-    server: ForkServer, place: Path, run: Path
-) -> None:
+def test_r9_both_sides_of_three_differences_are_named_and_the_rest(server: ForkServer, place: Path, run: Path) -> None:
     """Another recipe may differ in thirty keys: three are enough to see that it is another."""
     done = server.run(*TINY, "training.seed=2", "network.d_ff=64", "--out", "run", cwd=place)
     refused(done, "training.seed", "1", "2", "network.d_ff", "32", "64", "--out", "--force")
@@ -133,8 +128,7 @@ def test_data_that_moved_are_the_same_data(server: ForkServer, place: Path, run:
 
 
 def test_a_converted_run_has_its_name_not_that_of_a_checkpoint(server: ForkServer, place: Path, run: Path) -> None:
-    done = server.run("convert", "run", "--to", "atento", "--out", "copy", cwd=place)
-    assert done.status == 0, done.stderr
+    server.good("convert", "run", "--to", "atento", "--out", "copy", cwd=place)
     assert json.loads((place / "copy" / "config.json").read_text())["name"] == "tiny"
     assert "\n# tiny\n" in (place / "copy" / "README.md").read_text()
 
@@ -184,7 +178,7 @@ def test_a_run_begins_at_a_checkpoint_of_another(server: ForkServer, place: Path
     assert done.status == 0 and [one["step"] for one in events(place / "b", "train")] == [9]
 
 
-def test_what_no_run_can_begin_at_and_one_that_is_killed_after_it_began_goes_on_alone(
+def test_what_no_run_can_begin_at_and_one_that_is_killed_then_goes_on(
     server: ForkServer, place: Path, run: Path
 ) -> None:
     for given, said in (
@@ -231,8 +225,7 @@ def test_r9_threads_device_and_version_are_only_warned_of(server: ForkServer, pl
     kept = json.loads((run / "run.json").read_text(encoding="utf-8"))
     kept |= {"deterministic_from": "2.10.0", "device": "cuda"}
     (run / "run.json").write_text(json.dumps(kept), encoding="utf-8")
-    done = server.run("train", "tiny.yaml", "training.steps=10", "--out", "run", "--threads", "2", cwd=place)
-    assert done.status == 0
+    done = server.good("train", "tiny.yaml", "training.steps=10", "--out", "run", "--threads", "2", cwd=place)
     assert "warning: the run started with 1 threads and continues with 2 threads: results agree up to" in done.stderr
     assert "warning: the run started on cuda and continues on cpu: results agree up to rounding only" in done.stderr
     assert "warning: the run started with torch 2.10.0 and continues with torch 2." in done.stderr
@@ -333,8 +326,7 @@ def test_a_run_whose_events_were_changed_goes_on_and_says_so(
     events = journal.read_bytes()
     new = {b"half": events[: len(events) // 2], b"other": events.replace(b"loss", b"lost", 1), b"same": events}
     journal.unlink() if content is None else journal.write_bytes(new.get(content, content))
-    done = server.run(*TINY, "--out", "run", "training.steps=10", cwd=place)
-    assert done.status == 0
+    done = server.good(*TINY, "--out", "run", "training.steps=10", cwd=place)
     assert (f"metrics.jsonl {said} " in done.stderr) == bool(said) == ("put the file back" in done.stderr)
     again = server.run(*TINY, "--out", "run", "training.steps=12", cwd=place)
     assert again.status == 0 and "put the file back" not in again.stderr
@@ -353,9 +345,7 @@ def test_left_overs_of_killed_commands_are_cleared_away(server: ForkServer, plac
 # One trainer a folder
 def test_r8_a_second_trainer_is_refused(server: ForkServer, place: Path) -> None:
     first = server.start("train", "tiny.yaml", "training.steps=4000", "--out", "run", "--threads", "1", cwd=place)
-    deadline = time.monotonic() + 30
-    while not (place / "run" / "checkpoints").exists():
-        assert time.monotonic() < deadline and first.status() is None
+    until(lambda: (place / "run" / "checkpoints").exists(), 30)
     for more in ([], ["--force"]):
         refused(server.run(*TINY, "--out", "run", *more, cwd=place), f"folder run is in use by process {first.pid} on ")
     shown = server.run("runs", place, cwd=place)  # looking is allowed
@@ -443,9 +433,7 @@ def test_train_events_are_means_over_real_targets(server: ForkServer, place: Pat
         assert whole[name] == pytest.approx(mean, rel=1e-9)
 
 
-def test_pairs_in_both_splits_are_counted_and_the_folder_is_named_after_the_recipe(
-    server: ForkServer, place: Path
-) -> None:
+def test_pairs_in_both_splits_are_counted_and_the_folder_has_the_recipes_name(server: ForkServer, place: Path) -> None:
     pairs = (place / "train.tsv").read_text(encoding="utf-8").splitlines()[:3]
     with (place / "valid.tsv").open("a", encoding="utf-8", newline="\n") as file:
         file.write("\n".join(pairs) + "\n")
@@ -486,7 +474,6 @@ def test_force_moves_nothing_before_the_data_and_the_recipe_are_found_right(serv
     assert sorted(path.name for path in here.iterdir()) == before
     # `--force starts over`, as messages say: also where the recipe stands in the folder that is moved
     refused(server.run("train", "run", "training.steps=4", "--threads", "1", cwd=here), "Use --force to start over")
-    anew = server.run("train", "run", "training.steps=4", "--threads", "1", "--force", cwd=here)
-    assert anew.status == 0, anew.stderr
+    anew = server.good("train", "run", "training.steps=4", "--threads", "1", "--force", cwd=here)
     assert "moved the old folder to run.old-1" in anew.stderr and last(here / "run").name == "step-00000004"
     assert last(here / "run.old-1").name == last(here.parent / "trained").name

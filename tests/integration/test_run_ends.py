@@ -21,9 +21,8 @@ from atento.models.model_folder import find_model
 from atento.storage.average_weights import average_run
 from atento.storage.checkpoint import load_checkpoint, save_checkpoint
 from conftest import Done, ForkServer
+from failing import fails
 from runs import events, last, tensors
-
-pytestmark = pytest.mark.integration
 
 TINY = ["train", "tiny.yaml", "--threads", "1"]
 RISING = ["training.learning_rate=3", "training.warmup=60"]  # a rate that climbs until nothing is learnt any more
@@ -32,8 +31,7 @@ RISING = ["training.learning_rate=3", "training.warmup=60"]  # a rate that climb
 @pytest.fixture(scope="module")
 def run(server: ForkServer, data: Path, scratch: Path) -> Path:
     """24 steps, checkpoints at 4, 8 ... 24, of which six are kept."""
-    done = server.run(*TINY, "training.keep=6", "--out", scratch / "kept", cwd=data)
-    assert done.status == 0, done.stderr
+    server.good(*TINY, "training.keep=6", "--out", scratch / "kept", cwd=data)
     return scratch / "kept"
 
 
@@ -53,8 +51,7 @@ def test_best_is_the_lowest_loss_and_error_and_the_highest_score(server: ForkSer
     metrics = "metrics=[]" if metric == "nll" else f"metrics=[{metric}]"
     more = [*RISING, "training.validate_every=1", "training.steps=16", "training.keep=20", "decoding.max_new_tokens=16"]
     more += ["tokenizer.kind=word", metrics]  # whole words, so that ter has something to count
-    done = server.run(*TINY, *more, "--out", "run", cwd=place)
-    assert done.status == 0, done.stderr
+    done = server.good(*TINY, *more, "--out", "run", cwd=place)
     scores = {event["step"]: event[metric] for event in events(place / "run", "valid")}
     best = max(scores.values()) if metric == "chrf" else min(scores.values())
     first = min(step for step, score in scores.items() if score == best)
@@ -83,8 +80,7 @@ def chinese(place: Path) -> list[str]:
 def test_chinese_is_loaded_at_its_best(server: ForkServer, place: Path, chinese: list[str], metrics: str) -> None:
     """A first metric that is 0 throughout leaves the choice to the next, or the loss, and neither ends the run."""
     given = [*TINY, *chinese, f"metrics={metrics}", "training.early_stop=2", "training.average=2", "--out", "run"]
-    done = server.run(*given, cwd=place)
-    assert done.status == 0, done.stderr
+    done = server.good(*given, cwd=place)
     found = events(place / "run", "valid")
     by = "chrf" if "13a" in metrics else "bleu"
     scores = {event["step"]: event[by] for event in found}
@@ -103,8 +99,7 @@ def test_chinese_is_loaded_at_its_best(server: ForkServer, place: Path, chinese:
 def test_the_best_is_kept_between_checkpoints_and_beyond_keep(server: ForkServer, place: Path) -> None:
     """Validated at 3, 6, 9 ... with checkpoints at 10, 20 alone: the best has its checkpoint all the same."""
     more = [*RISING, "metrics=[]", "training.validate_every=3", "training.checkpoint_every=10", "training.keep=1"]
-    done = server.run(*TINY, *more, "--out", "run", cwd=place)
-    assert done.status == 0, done.stderr
+    server.good(*TINY, *more, "--out", "run", cwd=place)
     scores = {event["step"]: event["nll"] for event in events(place / "run", "valid")}
     best = min(scores, key=lambda step: scores[step])
     assert best % 10 and best != 24 and steps(place / "run" / "checkpoints") == [best, 24]
@@ -120,8 +115,7 @@ def test_retention_keeps_the_newest(run: Path, server: ForkServer, place: Path) 
 # Stopping early
 def test_early_stop_after_validations_without_a_better_one_also_over_a_resume(server: ForkServer, place: Path) -> None:
     more = [*RISING, "metrics=[]", "training.validate_every=2", "training.early_stop=3", "training.steps=400"]
-    done = server.run(*TINY, *more, "--out", "run", cwd=place)
-    assert done.status == 0, done.stderr
+    done = server.good(*TINY, *more, "--out", "run", cwd=place)
     scores = [event["nll"] for event in events(place / "run", "valid")]
     best = scores.index(min(scores))
     assert len(scores) == best + 4 and (len(scores) * 2) < 400
@@ -195,8 +189,7 @@ def test_a_recipe_that_averages_scores_the_average_and_decides(server: ForkServe
     assert f"averaged the last 3 checkpoints: nll {score:.2f}\n" in done.stderr
     best = min(event["nll"] for event in events(here, "valid"))
     assert (find_model(here).parent.name == "averaged") == (score < best)
-    scored = server.run("evaluate", here / "averaged" / "step-00000024", "valid.tsv", "--metrics", "chrf", cwd=place)
-    assert scored.status == 0
+    server.good("evaluate", here / "averaged" / "step-00000024", "valid.tsv", "--metrics", "chrf", cwd=place)
     # the mean of weights that still learn lies behind the last of them, so its loss lies between first and last
     losses = [event["nll"] for event in events(here, "valid")]
     assert min(losses[-3:]) - 0.1 < score < max(losses[-3:]) + 0.1
@@ -214,10 +207,8 @@ def test_average_by_hand(server: ForkServer, run: Path, place: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-1])
     done = server.run("average", "run", cwd=place)
     assert done.status == 1 and "step-00000020: model.safetensors has" in done.stderr
-    with pytest.raises(CheckpointError, match="step-00000020"):
-        average_run(place / "run", 3)
-    with pytest.raises(UsageError, match="has no checkpoint to average"):
-        average_run(place, 3)
+    fails(CheckpointError, "step-00000020", average_run, place / "run", 3)
+    fails(UsageError, "has no checkpoint to average", average_run, place, 3)
 
 
 # Numbers that go wrong

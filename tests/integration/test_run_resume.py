@@ -15,8 +15,6 @@ from safetensors.torch import load_file
 from conftest import ForkServer, Running
 from runs import batches, differences, events, last, tensors
 
-pytestmark = pytest.mark.integration
-
 # Everything that could go wrong on resuming is on: warm-up, dropout, accumulation, drawn subwords, own tokens among
 # the inputs, decoding, averaging.
 HARD = (
@@ -41,8 +39,7 @@ def whole(server: ForkServer, data: Path, scratch: Path) -> dict[str, Path]:
     for precision in PRECISIONS:
         run = runs[precision] = scratch / f"whole-{precision}"
         begin = time.monotonic()
-        done = server.run(*train(precision, "--out", str(run)), cwd=data, record=run.with_suffix(".ids"), env=QUICK)
-        assert done.status == 0, done.stderr
+        server.good(*train(precision, "--out", str(run)), cwd=data, record=run.with_suffix(".ids"), env=QUICK)
         run.with_suffix(".time").write_text(str(time.monotonic() - begin), encoding="utf-8")
     return runs
 
@@ -271,7 +268,7 @@ def test_r7_a_signal_before_a_line_of_the_loop(server: ForkServer, place: Path, 
     assert statuses.count(75) > 20 // every and statuses[-1] == 0
 
 
-def test_r7_a_second_signal_stops_at_once_and_a_validation_that_one_cut_is_made_up(
+def test_r7_a_second_signal_stops_at_once_and_a_cut_validation_is_made_up(
     server: ForkServer, place: Path, whole: dict[str, Path]
 ) -> None:
     """The signal that cuts a validation comes in step 6 and in the last, 15."""
@@ -317,8 +314,7 @@ def test_n1_no_habit_changes_weights_and_a_seed_does(server: ForkServer, place: 
     seldom = ["training.validate_every=100", "training.checkpoint_every=100", "training.average=0", "decoding.beam=3"]
     for number, habits in enumerate((often, seldom, ["~data.valid", "~data.test", "training.keep=1"])):
         run = place / f"run-{number}"
-        done = server.run(*train("float32", *habits, "--out", str(run)), cwd=place)
-        assert done.status == 0, done.stderr
+        server.good(*train("float32", *habits, "--out", str(run)), cwd=place)
         for name in ("model.safetensors", "optimizer.safetensors"):
             assert tensors(last(run) / name) == tensors(last(whole["float32"]) / name)
     assert server.run(*train("float32", "--seed", "2", "--out", "run"), cwd=place).status == 0
@@ -330,8 +326,7 @@ def test_n2_accumulation_changes_nothing_but_rounding(server: ForkServer, place:
     quiet = ["network.dropout=0", "training.steps=20", "training.log_every=1", "training.batch_tokens=400"]
     for parts in (1, 2, 4):
         command = ["train", "tiny.yaml", *quiet, f"training.micro_batches={parts}", "--threads", "1"]
-        done = server.run(*command, "--out", f"run-{parts}", cwd=place)
-        assert done.status == 0, done.stderr
+        server.good(*command, "--out", f"run-{parts}", cwd=place)
     one = place / "run-1"
     weights = load_file(last(one) / "model.safetensors")
     for other in (place / "run-2", place / "run-4"):

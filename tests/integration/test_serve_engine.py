@@ -239,8 +239,7 @@ def works_no_more(pid: int) -> bool:
 
 def test_a_deadline_drops_the_work(running: Running) -> None:
     late = Job("late", "writer", "translate", ["a"], LONG, deadline=time.monotonic() + 0.2)
-    over = Job("over", "writer", "translate", ["a"], {}, deadline=time.monotonic() - 1)
-    for (ended,) in running.events(late, over):
+    for (ended,) in running.events(late, Job("over", "writer", "translate", ["a"], {}, deadline=time.monotonic() - 1)):
         assert isinstance(ended, Failed) and ended.kind == "deadline"
     assert running.engine.stats("writer").in_flight == 0 and works_no_more(running.pid("writer"))
 
@@ -253,7 +252,6 @@ def test_v10_no_reply_or_log_has_a_word_of_another_job(running: Running, capfd: 
         verb, items = ("tokenize", [word]) if number % 2 else ("score", [[word, word]])
         jobs.append(job(word, "writer", verb, items, **({"bad": word} if number % 7 == 0 else {})))
     tokenizer = load(Path(running.engine.describe("writer").path)).tokenizer
-    assert tokenizer is not None
     for one, events in zip(jobs, running.events(*jobs)):
         if isinstance(events[-1], Failed):
             assert events[-1].message == f"`{one.verb}` has no option 'bad'"
@@ -293,7 +291,7 @@ async def submitted(engine: Engine, count: int, first: int = 0, *, continues: bo
 
 
 @pytest.mark.filterwarnings("ignore:the exact search")
-def test_reload_loses_no_job_and_a_killed_worker_is_replaced(
+def test_reload_loses_no_job_nor_does_a_kill(
     running: Running, models: dict[str, Model], folders: dict[str, Path]
 ) -> None:
     old = running.pid("writer")

@@ -1,7 +1,4 @@
-"""What is written side by side is what is written alone: random arrivals, cancellations, strategies and lengths.
-
-In float64, so that a fault is told from rounding.
-"""
+"""What is written side by side is what is written alone, in float64, so that a fault is told from rounding."""
 
 import random
 from typing import Any
@@ -62,15 +59,11 @@ def interleaved(model: Model, verb: str, count: int, seed: int, *, drafts: bool 
     return {job_id: f"{jobs[int(job_id)]}: {fault}" for job_id, fault in faults.items() if fault}
 
 
+LONG = [pytest.param(name, 2000, marks=pytest.mark.slow) for name in ("encoder-decoder", "decoder")]
+
+
 @pytest.mark.parametrize(
-    "architecture, count",
-    [
-        ("encoder-decoder", 40),
-        ("decoder", 40),
-        ("recurrent-seq2seq", 8),
-        pytest.param("encoder-decoder", 2000, marks=pytest.mark.slow),
-        pytest.param("decoder", 2000, marks=pytest.mark.slow),
-    ],
+    "architecture, count", [("encoder-decoder", 40), ("decoder", 40), ("recurrent-seq2seq", 8), *LONG]
 )
 @pytest.mark.filterwarnings("ignore:the exact search")
 def test_v9_an_output_does_not_depend_on_what_is_beside_it(tokenizer: Tokenizer, architecture: str, count: int) -> None:
@@ -83,7 +76,8 @@ def test_jobs_with_a_draft_write_what_they_write_alone(tokenizer: Tokenizer, arc
     assert interleaved(model_of(tokenizer, architecture), VERBS[architecture], 16, seed=2, drafts=True) == {}
 
 
-def test_a_cancelled_output_leaves_before_the_next_step(tokenizer: Tokenizer) -> None:
+def test_a_cancelled_output_leaves_before_the_next_step_and_further_jobs_wait(tokenizer: Tokenizer) -> None:
+    """Each of the jobs that wait is of one text, of a search as wide as its options say."""
     model, sent = model_of(tokenizer, "encoder-decoder"), Sent()
     generators = TextGenerators(model, sent, 256)
     options = {"greedy": True, "max_new_tokens": 50, "ignore_eos": True}
@@ -103,33 +97,6 @@ def test_a_cancelled_output_leaves_before_the_next_step(tokenizer: Tokenizer) ->
             generators.step()
     assert not sent.events["1"] and not sent.events["beam"]
     assert [type(event).__name__ for event in sent.events["0"]] == ["Result", "Usage"]
-
-
-def test_an_output_has_at_most_the_tokens_of_the_service(tokenizer: Tokenizer) -> None:
-    """Of its texts only those whose own limit is higher, whatever the strategy."""
-    model = model_of(tokenizer, "encoder-decoder")
-    model.config["decoding"] = {}
-    lengths = [len(tokenizer.encode(text)) for text in TEXTS]
-    short, long = TEXTS[0], TEXTS[lengths.index(max(lengths))]
-    most = 2 * max(lengths)  # the usual limit is 2 tokens a source token, and 16
-    assert 2 * lengths[0] + 16 < most
-    for options in ({"greedy": True}, {"beam": 2}):
-        job = Job("0", "small", "translate", [short, long, short], options | {"ignore_eos": True})
-        sent = written(model, [job], most)
-        results = {event.item: event.value for event in sent.events["0"] if isinstance(event, Result)}
-        assert [len(results[n][0]["ids"]) for n in range(3)] == [2 * lengths[0] + 16, most, 2 * lengths[0] + 16]
-        assert isinstance(sent.events["0"][-1], Usage)
-
-
-def test_options_that_are_equal_to_known_ones_but_of_another_type_are_checked(tokenizer: Tokenizer) -> None:
-    """What options mean is remembered: 1 and True are the same key of a dict."""
-    jobs = [Job(str(n), "small", "translate", [TEXTS[0]], {"beam": beam}) for n, beam in enumerate([1, True, 1])]
-    sent = written(model_of(tokenizer, "encoder-decoder"), jobs)
-    assert [isinstance(sent.events[str(number)][-1], Usage) for number in range(3)] == [True, False, True]
-
-
-def test_further_jobs_wait_where_a_step_would_write_too_many_outputs(tokenizer: Tokenizer) -> None:
-    """Each of the jobs of one text, of a search as wide as its options say."""
     model, most = model_of(tokenizer, "decoder"), 0
     for kind in ({"beam": 16}, {"sample": True, "n_best": 16}, {"mbr": "chrf", "candidates": 16}):
         options = kind | {"max_new_tokens": 2}
@@ -144,6 +111,25 @@ def test_further_jobs_wait_where_a_step_would_write_too_many_outputs(tokenizer: 
                 generators.step()
                 most = max(most, generators.rows)
         assert generators.jobs == 0 and most <= MOST_ROWS
+
+
+def test_an_output_has_at_most_the_tokens_of_the_service_and_equal_options_are_checked(tokenizer: Tokenizer) -> None:
+    """Of its texts only those whose own limit is higher; of options, 1 and True are the same key of a dict."""
+    model = model_of(tokenizer, "encoder-decoder")
+    model.config["decoding"] = {}
+    lengths = [len(tokenizer.encode(text)) for text in TEXTS]
+    short, long = TEXTS[0], TEXTS[lengths.index(max(lengths))]
+    most = 2 * max(lengths)  # the usual limit is 2 tokens a source token, and 16
+    assert 2 * lengths[0] + 16 < most
+    for options in ({"greedy": True}, {"beam": 2}):
+        job = Job("0", "small", "translate", [short, long, short], options | {"ignore_eos": True})
+        sent = written(model, [job], most)
+        results = {event.item: event.value for event in sent.events["0"] if isinstance(event, Result)}
+        assert [len(results[n][0]["ids"]) for n in range(3)] == [2 * lengths[0] + 16, most, 2 * lengths[0] + 16]
+        assert isinstance(sent.events["0"][-1], Usage)
+    jobs = [Job(str(n), "small", "translate", [TEXTS[0]], {"beam": beam}) for n, beam in enumerate([1, True, 1])]
+    sent = written(model_of(tokenizer, "encoder-decoder"), jobs)
+    assert [isinstance(sent.events[str(number)][-1], Usage) for number in range(3)] == [True, False, True]
 
 
 def test_prompts_that_begin_alike_are_read_once(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,10 +191,8 @@ def test_a_failed_step_ends_the_jobs_that_shared_it_and_later_ones_get_steps_mad
     assert wrong(alone(model, jobs[2].job), sent.events["3"], 1e-10) == ""
 
 
-def test_what_jobs_share_is_made_once_for_a_network_whose_states_cannot_be_joined(
-    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It reads prompts in both directions."""
+def test_what_jobs_share_is_made_once(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a network whose states cannot be joined, since it reads prompts in both directions."""
     model, made = model_of(tokenizer, "decoder"), []
     model.config["objectives"] = ["prefix"]
     monkeypatch.setattr(generation, "shared_steps", lambda *given: made.append(given) or shared_steps(*given))

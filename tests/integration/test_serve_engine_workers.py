@@ -17,10 +17,9 @@ from atento_serve.jobs import Failed, Job, Usage
 from atento_serve.settings import ModelSettings
 from http_service import until
 from serving import TEXTS, small_model, small_tokenizer
-from test_serve_engine import LIMITS, Running, job, under_load
+from test_serve_engine import LIMITS, LONG, Running, job, under_load
 
 pytestmark = pytest.mark.usefixtures("modules_are_forked")
-LONG = {"greedy": True, "ignore_eos": True, "max_new_tokens": 100_000}
 
 
 @pytest.fixture(scope="module")

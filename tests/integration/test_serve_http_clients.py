@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import atento
-from atento.model import Model
 from atento_serve.api.rerank import _way
 from atento_serve.jobs import Description
 from http_service import LABELS, SOURCES, Served, error_of, until
@@ -20,12 +19,7 @@ PROMPT = "I love the big dog . the cat sees it"
 
 
 @pytest.fixture(scope="module")
-def lm(service: Served) -> Model:
-    return atento.load(service.folders["lm"], device="cpu")
-
-
-@pytest.fixture(scope="module")
-def encoder(service: Served) -> Model:
+def encoder(service: Served) -> atento.Model:
     return atento.load(service.folders["encoder"], device="cpu")
 
 
@@ -33,10 +27,9 @@ def client(service: Served, path: str = "") -> Any:
     return huggingface_hub.InferenceClient(service.url + path, timeout=60)
 
 
-def test_text_generation_streams_with_its_details_and_says_why_it_ended(service: Served, lm: Model) -> None:
+def test_text_generation_streams_with_its_details_and_says_why_it_ended(service: Served, lm: atento.Model) -> None:
     writer = client(service, "/models/lm")
     rows = list(writer.text_generation(PROMPT, max_new_tokens=5, truncate=8, top_n_tokens=2, details=True, stream=True))
-    assert lm.tokenizer is not None
     last = lm.tokenizer.decode(lm.tokenizer.encode(PROMPT)[-7:]).strip()
     expected = lm.generations([last], max_new_tokens=5)[0][0]
     assert rows[-1].details.input_length == 8 and rows[-1].details.generated_tokens == len(expected.hypothesis.ids)
@@ -71,7 +64,7 @@ def test_chat_completion_by_address_and_by_name(service: Served) -> None:
     assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == expected
 
 
-def test_fill_mask_among_targets_has_the_probabilities_of_the_network(service: Served, encoder: Model) -> None:
+def test_fill_mask_among_targets_has_the_probabilities_of_the_network(service: Served, encoder: atento.Model) -> None:
     text = "I love <mask> ."
     tokens = [candidate.token for candidate in encoder.fill(text, top=300) if candidate.token.isalpha()]
     every = {candidate.token: candidate.probability for candidate in encoder.fill(text, top=340)}
@@ -85,7 +78,6 @@ def test_fill_mask_among_targets_has_the_probabilities_of_the_network(service: S
     assert {part for candidate in several for part in candidate.token.split()} <= set(targets)
     with pytest.raises(huggingface_hub.errors.HfHubHTTPError, match="the vocabulary has none for 'unheard of'"):
         client(service, "/fill-mask").fill_mask(text, targets=["unheard of"])
-    assert encoder.tokenizer is not None
     text = "I love <mask> ."
     every = encoder.fill(text, top=330)
     some = [candidate for candidate in every if candidate.token.isalpha()][3:40:12]
@@ -94,7 +86,7 @@ def test_fill_mask_among_targets_has_the_probabilities_of_the_network(service: S
 
 
 # Ranking
-def test_documents_are_ranked_by_the_label_that_says_entailment(service: Served, encoder: Model) -> None:
+def test_documents_are_ranked_by_the_label_that_says_entailment(service: Served, encoder: atento.Model) -> None:
     query, documents = SOURCES[0], [SOURCES[1], {"text": SOURCES[2]}, SOURCES[3]]
     texts = SOURCES[1:4]
     rows = encoder.classifications([(query, text) for text in texts])
@@ -124,7 +116,7 @@ def test_documents_are_ranked_by_the_cosine_of_vectors(service: Served) -> None:
     assert scores == pytest.approx(sorted(vectors[1:] @ vectors[0])[::-1], abs=1e-5)
 
 
-def test_embed_of_text_embeddings_inference(service: Served, encoder: Model) -> None:
+def test_embed_of_text_embeddings_inference(service: Served, encoder: atento.Model) -> None:
     long = "I love you . " * 400
     vectors = np.asarray(service.post("/embed", {"inputs": [SOURCES[0]], "model": "encoder"}).json())
     assert np.abs(vectors - encoder.embed([SOURCES[0]], normalize=True)).max() < 1e-5
@@ -134,7 +126,6 @@ def test_embed_of_text_embeddings_inference(service: Served, encoder: Model) -> 
     assert refused.status_code == 413 and refused.json()["error_type"] == "validation"
     cut = service.post("/embed", {"inputs": long, "model": "encoder", "truncate": True, "dimensions": 4}).json()
     assert np.asarray(cut).shape == (1, 4) and np.linalg.norm(cut) == pytest.approx(1.0)
-    assert encoder.tokenizer is not None
     ends = {}
     for end in ("left", "right"):
         body = {"inputs": long + "x", "model": "encoder", "truncate": True, "truncation_direction": end}

@@ -130,8 +130,7 @@ def test_v5_slow_heads_bodies_and_idle_connections_are_closed_and_others_are_ser
         b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer key-of-main\r\n"
         b"Content-Type: application/json\r\nContent-Length: 500\r\n\r\n"
     )
-    cases = [(head, b"a", 1.0), (body, b" ", 1.0), (b"", b"", 2.0)] * 10
-    with slow_clients(service, cases, 10.0):
+    with slow_clients(service, [(head, b"a", 1.0), (body, b" ", 1.0), (b"", b"", 2.0)] * 10, 10.0):
         began = time.monotonic()
         check_good(service)
         assert time.monotonic() - began < 1.0
@@ -407,7 +406,6 @@ def test_v5_a_hundred_slow_clients_delay_no_other(folder: Path) -> None:
 
         latencies()
         before = latencies()
-        cases = [(head, b"a", 5.0), (body, b" ", 10.0)] * 50
-        with slow_clients(service, cases, 20.0):
+        with slow_clients(service, [(head, b"a", 5.0), (body, b" ", 10.0)] * 50, 20.0):
             during = latencies()
         assert during[30] <= 1.2 * before[30] and during[57] <= 1.2 * before[57] + 0.01, (before, during)

@@ -75,41 +75,25 @@ def drawn(draw: Random, size: int) -> list[Sent]:
     def terms(count: int, start: str) -> dict[str, object]:
         return {f"{start}{'x' * (n % 40)} {n}": ["termo", f"{n}"][: draw.randint(1, 2)] for n in range(count)}
 
-    boundary = b"--b\r\ncontent-disposition: form-data; name=q\r\n"
-    form = "multipart/form-data; boundary=b"
+    tags = ("<p>cat</p>", '<a title="x > y" href=z>cat</a> ', "<", "<!-- ", "&amp;cat &#x; ")
+    files = {"a.html": [*map(times, tags), times("<b>") + "cat"]}
+    files["a.vtt"] = ["WEBVTT\n\n" + times("00:01.000 --> 00:02.000\n<v A>cat\n\n")]
+    files["a.md"] = [*map(marks, ("*_ a", "[]()! a", "`~\n a", "> -\n1.", "<>/b ")), times("| a ")]
+    files["a.po"] = [times('msgid "cat %s"\nmsgstr ""\n\n'), 'msgid ""\nmsgstr ""\n' + times('"cat"\n')]
+    files["a.srt"] = [times("1\n00:00:01,000 --> 00:00:02,000\ncat\n\n")]
+    paragraphs = [times(WORD), f"<w:p>{times(BOLD)}</w:p>", "<w:tbl>" * 400 + WORD + "</w:tbl>" * 400]
+    paragraphs += ["<w:p>" * (size // 20), " " * (40 << 20), WORD.replace("cat", " a" * (5 << 20))]
+    plain = ("cat. ", "cat\n", "a", "." + draw.choice("?!…"), "e\u0301\u0323")
+    opened = draw.choice(["{{", "%(", "&#", "http://("])
+    kept = ("{a} %s <b>x</b> 12 https://a.b ", opened, "1,2:3", "\U0001f1e7\u200d\ufe0f")
+    disposition = b"content-disposition: form-data;"
+    form = b"--b\r\n" + disposition + b" name=q\r\n" + disposition + b" " * size + b"\r\n\r\nx\r\n--b--\r\n"
     return [
-        upload("a.docx", docx(times(WORD))),
-        upload("a.docx", docx(f"<w:p>{times(BOLD)}</w:p>")),
-        upload("a.docx", docx("<w:tbl>" * 400 + WORD + "</w:tbl>" * 400)),
-        upload("a.docx", docx("<w:p>" * (size // 20))),
-        upload("a.docx", docx(" " * (40 << 20))),
-        upload("a.docx", docx("<w:p><w:r><w:t>" + " a" * (5 << 20) + "</w:t></w:r></w:p>")),
-        upload("a.html", times("<p>cat</p>").encode()),
-        upload("a.html", times("<b>").encode() + b"cat"),
-        upload("a.html", times('<a title="x > y" href=z>cat</a> ').encode()),
-        upload("a.html", times("<").encode()),
-        upload("a.html", times("<!-- ").encode()),
-        upload("a.html", times("&amp;cat &#x; ").encode()),
-        upload("a.md", marks("*_ a").encode()),
-        upload("a.md", marks("[]()! a").encode()),
-        upload("a.md", marks("`~\n a").encode()),
-        upload("a.md", marks("> -\n1.").encode()),
-        upload("a.md", times("| a ").encode()),
-        upload("a.md", marks("<>/b ").encode()),
-        upload("a.po", times('msgid "cat %s"\nmsgstr ""\n\n').encode()),
-        upload("a.po", ('msgid ""\nmsgstr ""\n' + times('"cat"\n')).encode()),
-        upload("a.srt", times("1\n00:00:01,000 --> 00:00:02,000\ncat\n\n").encode()),
-        upload("a.vtt", ("WEBVTT\n\n" + times("00:01.000 --> 00:02.000\n<v A>cat\n\n")).encode()),
+        *(upload("a.docx", docx(body)) for body in paragraphs),
+        *(upload(name, text.encode()) for name, several in files.items() for text in several),
         upload("a.md", b"cat dog\n\n" * 20, glossary=json.dumps(terms(size // 60, "cat"))),
-        texts(times("cat. ")),
-        texts(times("cat\n")),
-        texts(times("a")),
-        texts(times("." + draw.choice("?!…"))),
-        texts(times("e\u0301\u0323")),
-        texts(times("{a} %s <b>x</b> 12 https://a.b "), protect=True),
-        texts(times(draw.choice(["{{", "%(", "&#", "http://("])), protect=True),
-        texts(times("1,2:3"), protect=True),
-        texts(times("\U0001f1e7\u200d\ufe0f"), protect=True),
+        *(texts(times(piece)) for piece in plain),
+        *(texts(times(piece), protect=True) for piece in kept),
         texts(times("<i>cat</i>"), format="html"),
         texts([times("cat <b") for _ in range(2)], format="html", protect=True),
         texts(times("cat "), source="auto"),
@@ -117,7 +101,7 @@ def drawn(draw: Random, size: int) -> list[Sent]:
         raw(b'{"q":[' + b"[]," * (size // 3) + b"[]]}"),
         raw(b'{"q":"a","target":"pt","glossary":{' + b",".join(b'"%d":1' % n for n in range(size // 9)) + b"}}"),
         raw(b'{"model":"en-pt","input":[' + b"1e5," * (size // 4) + b"1]}", "/v1/embeddings"),
-        raw(boundary + b"content-disposition: form-data;" + b" " * size + b"\r\n\r\nx\r\n--b--\r\n", kind=form),
+        raw(form, kind="multipart/form-data; boundary=b"),
     ]
 
 

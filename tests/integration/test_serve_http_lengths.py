@@ -9,9 +9,9 @@ import atento
 from atento.base.errors import UsageError
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.model import Model
 from atento_serve.engine.verbs import describe, fitted
 from atento_serve.settings import Limits
+from failing import fails
 from http_service import MINILM, Served
 from serving import small_model, small_tokenizer
 
@@ -24,9 +24,8 @@ PATHS: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-def text_of(model: Model, tokens: int, added: int) -> str:
+def text_of(model: atento.Model, tokens: int, added: int) -> str:
     """A text of so many tokens, of which some are special."""
-    assert model.tokenizer is not None
     text, words = "a", 1
     while len(model.tokenizer.encode(text)) + added < tokens:
         words += 1
@@ -46,10 +45,8 @@ def test_a_text_is_accepted_up_to_the_stated_length(service: Served, name: str) 
     assert bound == (256 if name == "minilm" else 512)
     assert service.post(path, fields | {key: text_of(model, bound, added)}).status_code == 200
     done = service.post(path, fields | {key: text_of(model, bound + 1, added)})
-    error = done.json()["error"]
-    assert done.status_code == 413
-    said = error["message"] if isinstance(error, dict) else error
-    assert f"has {bound + 1} tokens: at most {bound} are read" in said
+    said = error["message"] if isinstance(error := done.json()["error"], dict) else error
+    assert done.status_code == 413 and f"has {bound + 1} tokens: at most {bound} are read" in said
 
 
 @pytest.mark.parametrize(("name", "written"), [("lm", 256), ("en-pt", 256), ("encoder", None)])
@@ -76,18 +73,15 @@ def test_positions_and_training_bound_what_is_read() -> None:
     text = text_of(writer, 24, 0)
     assert fitted(writer, "generate", [text], 512, "error") == ([text], 24)
     assert len(writer.generations([text], max_new_tokens=5)[0][0].hypothesis.ids) <= 1
-    with pytest.raises(UsageError, match="tokens: at most 24 are read"):
-        fitted(writer, "generate", [text + " a"], 512, "error")
-    with pytest.raises(UsageError, match="tokens: at most 24 are read"):
-        fitted(writer, "score", [["a", text]], 512, "right")
+    fails(UsageError, "tokens: at most 24 are read", fitted, writer, "generate", [text + " a"], 512, "error")
+    fails(UsageError, "tokens: at most 24 are read", fitted, writer, "score", [["a", text]], 512, "right")
 
     reader = small_model(tokenizer, "encoder", heads=(HeadConfig("classification", ("a", "b")),), **LEARNED)
     reader.config |= {"task": "classification", "max_len": 16, "pairs": True}  # type: ignore[operator]
     assert describe(reader, LIMITS).max_length == 16
     first, second = text_of(reader, 6, 0), text_of(reader, 10, 0)
     assert fitted(reader, "classify", [[first, second]], 512, "error") == ([[first, second]], 16)
-    with pytest.raises(UsageError, match="tokens: at most 16 are read"):
-        fitted(reader, "classify", [[first, second + " a"]], 512, "error")
+    fails(UsageError, "tokens: at most 16 are read", fitted, reader, "classify", [[first, second + " a"]], 512, "error")
     ((cut,), count) = fitted(reader, "classify", [[first, second + " a a a"]], 512, "right")
     assert count == 16 and cut == [first, second]
     ((cut,), count) = fitted(reader, "classify", [[second * 2, second]], 512, "left")
@@ -97,7 +91,6 @@ def test_positions_and_training_bound_what_is_read() -> None:
 
 def test_a_prompt_is_cut_to_its_last_tokens_if_a_request_says_so(service: Served) -> None:
     model = atento.load(service.folders["lm"], device="cpu")
-    assert model.tokenizer is not None
     text = "I love the big dog . the cat sees it"
     ids = model.tokenizer.encode(text)
     shared = {"inputs": text, "parameters": {"max_new_tokens": 6, "truncate": 8, "details": True}}
@@ -109,23 +102,17 @@ def test_a_prompt_is_cut_to_its_last_tokens_if_a_request_says_so(service: Served
     assert refused.status_code == 422 and refused.json()["error_type"] == "validation"
 
 
-def test_a_prompt_takes_some_of_the_room() -> None:
-    """A text that a prompt stands before is refused, or cut, where both together are too long."""
+def test_a_prompt_takes_room_and_a_text_without_tokens_is_refused() -> None:
+    """Where a prompt and a text are too long together they are refused, or cut; a decoder's template adds no tokens."""
     reader = small_model(small_tokenizer(), "encoder", **LEARNED)
     reader.config["embedding"] = {"prompts": {"query": "a a a "}}
     text, named = text_of(reader, 24, 0), {"prompt_name": "query"}
     assert fitted(reader, "embed", [text], 512, "error") == ([text], 24)
-    with pytest.raises(UsageError, match=r"text 0 has 30 tokens: at most 24 are read"):
-        fitted(reader, "embed", [text], 512, "error", options=named)
+    said = "text 0 has 30 tokens: at most 24 are read"
+    fails(UsageError, said, fitted, reader, "embed", [text], 512, "error", options=named)
     ((cut,), count) = fitted(reader, "embed", [text], 512, "right", options=named)
     assert count == 24 and text.startswith(str(cut)) and len(str(cut)) < len(text)
     assert reader.tokenizer is not None and len(reader.tokenizer.encode(f"a a a {cut}")) <= 24
-
-
-def test_a_text_without_tokens_is_refused_by_its_number() -> None:
-    """Of a network whose tokenizer puts none around a text, as the decoders of released families do."""
-    head = HeadConfig("classification", ("a", "b"))
-    reader = small_model(small_tokenizer(), "decoder", heads=(head,), **LEARNED)
+    reader = small_model(small_tokenizer(), "decoder", heads=(HeadConfig("classification", ("a", "b")),), **LEARNED)
     reader.config |= {"task": "classification", "template": "none"}
-    with pytest.raises(UsageError, match="text 1 has no tokens, so there is nothing to read"):
-        reader.classify(["a", "", "a a"])
+    fails(UsageError, "text 1 has no tokens, so there is nothing to read", reader.classify, ["a", "", "a a"])

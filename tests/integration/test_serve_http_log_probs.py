@@ -7,36 +7,24 @@ import torch
 from torch import Tensor
 
 import atento
-from atento.model import Model
 from http_service import SOURCES, Served, conversation_ids
 
 openai = pytest.importorskip("openai", reason="the package openai is not installed")
 MESSAGES = [{"role": "user", "content": "I love you ."}]
 
 
-@pytest.fixture(scope="module")
-def lm(service: Served) -> Model:
-    return atento.load(service.folders["lm"], device="cpu")
-
-
-@pytest.fixture(scope="module")
-def client(service: Served) -> Any:
-    return openai.OpenAI(base_url=f"{service.url}/v1", api_key="any", max_retries=0, timeout=60)
-
-
-def prompt_of(lm: Model, text: str) -> list[int]:
-    assert lm.tokenizer is not None
+def prompt_of(lm: atento.Model, text: str) -> list[int]:
     return list(lm.tokenizer.with_specials(lm.tokenizer.encode(text), template="bos")[0])
 
 
-def logits_after(lm: Model, ids: list[int]) -> Tensor:
+def logits_after(lm: atento.Model, ids: list[int]) -> Tensor:
     network: Any = lm.network
     with torch.inference_mode():
         logits: Tensor = network(torch.tensor([ids])).logits[0, -1]
     return logits.clone()
 
 
-def greedy(lm: Model, prompt: list[int], count: int, presence: float = 0.0, frequency: float = 0.0) -> list[int]:
+def greedy(lm: atento.Model, prompt: list[int], count: int, presence: float = 0.0, frequency: float = 0.0) -> list[int]:
     """The most probable tokens, with the penalties as OpenAI's page defines them."""
     written: list[int] = []
     for _ in range(count):
@@ -49,17 +37,16 @@ def greedy(lm: Model, prompt: list[int], count: int, presence: float = 0.0, freq
     return written
 
 
-def text_of(lm: Model, ids: list[int]) -> str:
-    assert lm.tokenizer is not None
+def text_of(lm: atento.Model, ids: list[int]) -> str:
     return lm.tokenizer.decode([token for token in ids if token != lm.network.config.eos_id])
 
 
-def best(lm: Model, ids: list[int], count: int) -> list[float]:
+def best(lm: atento.Model, ids: list[int], count: int) -> list[float]:
     return torch.log_softmax(logits_after(lm, ids), dim=-1).topk(count).values.tolist()
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_chat_log_probs_are_those_of_the_network(client: Any, service: Served, lm: Model, stream: bool) -> None:
+def test_chat_log_probs_are_those_of_the_network(client: Any, service: Served, lm: atento.Model, stream: bool) -> None:
     prompt = conversation_ids(str(service.folders["lm"]), MESSAGES)
     shared = {"model": "lm", "messages": MESSAGES, "max_tokens": 6, "temperature": 0}
     done = client.chat.completions.create(**shared, logprobs=True, top_logprobs=3, stream=stream)
@@ -78,10 +65,9 @@ def test_chat_log_probs_are_those_of_the_network(client: Any, service: Served, l
 
 
 @pytest.mark.parametrize("options", [{"temperature": 0}, {"seed": 3}, {"extra_body": {"beam_size": 3}}], ids=str)
-def test_completions_have_the_most_probable_tokens(client: Any, lm: Model, options: dict[str, Any]) -> None:
+def test_completions_have_the_most_probable_tokens(client: Any, lm: atento.Model, options: dict[str, Any]) -> None:
     text = SOURCES[0]
     choice = client.completions.create(model="lm", prompt=text, max_tokens=5, logprobs=4, **options).choices[0]
-    assert lm.tokenizer is not None
     logs, prompt = choice.logprobs, prompt_of(lm, text)
     pieces = {lm.tokenizer.spelling(token): token for token in range(lm.tokenizer.vocab_size)}
     ids: list[int] = []
@@ -99,7 +85,7 @@ def test_completions_have_the_most_probable_tokens(client: Any, lm: Model, optio
             break
 
 
-def test_echo_has_the_most_probable_tokens_of_the_prompt(client: Any, lm: Model) -> None:
+def test_echo_has_the_most_probable_tokens_of_the_prompt(client: Any, lm: atento.Model) -> None:
     """As evaluation harnesses ask whether a given text is the greedy one."""
     text = SOURCES[1]
     done = client.completions.create(model="lm", prompt=text, max_tokens=2, temperature=0, echo=True, logprobs=1)
@@ -117,7 +103,7 @@ def test_echo_has_the_most_probable_tokens_of_the_prompt(client: Any, lm: Model)
 
 
 @pytest.mark.parametrize(("presence", "frequency"), [(1.5, 0.0), (0.0, 0.7), (0.8, 0.4), (-1.0, -0.5)])
-def test_penalties_are_those_of_a_loop(client: Any, lm: Model, presence: float, frequency: float) -> None:
+def test_penalties_are_those_of_a_loop(client: Any, lm: atento.Model, presence: float, frequency: float) -> None:
     text = SOURCES[2]
     penalties = {"presence_penalty": presence, "frequency_penalty": frequency}
     expected = text_of(lm, greedy(lm, prompt_of(lm, text), 14, presence, frequency))
@@ -128,7 +114,7 @@ def test_penalties_are_those_of_a_loop(client: Any, lm: Model, presence: float, 
     assert lm.generate(text, max_new_tokens=14, **penalties) == expected  # type: ignore[arg-type]
 
 
-def test_what_is_asked_of_log_probs_and_penalties_is_checked(client: Any) -> None:
+def test_what_is_asked_of_log_probs_is_checked_and_a_beam_streams_them(client: Any) -> None:
     shared = {"model": "lm", "messages": MESSAGES}
     for options, message in (
         ({"logprobs": True, "top_logprobs": 21}, "`top_logprobs` must lie between 0 and 20: got 21"),
@@ -137,15 +123,11 @@ def test_what_is_asked_of_log_probs_and_penalties_is_checked(client: Any) -> Non
     ):
         with pytest.raises(openai.UnprocessableEntityError, match=message):
             client.chat.completions.create(**shared, **options)
-
-
-def test_a_beam_streams_its_text_and_its_log_probs(client: Any) -> None:
     shared = {"model": "lm", "prompt": SOURCES[3], "max_tokens": 6, "extra_body": {"beam_size": 3}}
     for count in (None, 2):
         whole = client.completions.create(**shared, logprobs=count).choices[0]
         chunks = [chunk.choices[0] for chunk in client.completions.create(**shared, logprobs=count, stream=True)]
-        assert "".join(chunk.text for chunk in chunks) == whole.text
-        assert chunks[-1].finish_reason == whole.finish_reason
+        assert ("".join(chunk.text for chunk in chunks), chunks[-1].finish_reason) == (whole.text, whole.finish_reason)
         if count:
             tokens = [token for chunk in chunks if chunk.logprobs for token in chunk.logprobs.tokens]
             assert tokens == whole.logprobs.tokens

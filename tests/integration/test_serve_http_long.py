@@ -28,8 +28,8 @@ def test_v1_fuzzed_bodies_are_answered_or_refused(service: Served) -> None:
         ("/question-answering", {"inputs": {"question": "who ?", "context": SOURCES[1]}}),
         ("/v1/embeddings", {"model": "encoder", "input": SOURCES[:2], "encoding_format": "float"}),
     ]
-    values: list[Any] = [None, True, -1, 0, 3, 1e30, 10**18, "", "x" * 3000, [], ["a"], [1, 2], {}, {"a": 1}]
-    values += ["\u2028", "é"]
+    values: list[Any] = [None, True, -1, 0, 3, 1e30, 10**18, "", "x" * 3000, "\u2028", "é"]
+    values += [[], ["a"], [1, 2], {}, {"a": 1}]
 
     def body(number: int) -> tuple[str, bytes]:
         path, fields = draw.choice(good)
@@ -42,15 +42,10 @@ def test_v1_fuzzed_bodies_are_answered_or_refused(service: Served) -> None:
         return path, bytes(content)
 
     requests = [body(number) for number in range(10_000)]
-    with httpx.Client(base_url=service.url, timeout=60) as client, ThreadPoolExecutor(8) as pool:
-
-        def status(request: tuple[str, bytes]) -> int:
-            path, content = request
-            return client.post(path, content=content, headers={"content-type": "application/json"}).status_code
-
-        statuses = list(pool.map(status, requests))
-    assert {200, 400, 413, 422} <= set(statuses) <= {200, 400, 404, 413, 422, 503}
-    assert statuses.count(200) > 500
+    kind = {"content-type": "application/json"}
+    with httpx.Client(base_url=service.url, timeout=60, headers=kind) as client, ThreadPoolExecutor(8) as pool:
+        statuses = list(pool.map(lambda one: client.post(one[0], content=one[1]).status_code, requests))
+    assert {200, 400, 413, 422} <= set(statuses) <= {200, 400, 404, 413, 422, 503} and statuses.count(200) > 500
     assert service.get("/health/ready").status_code == 200
 
 
@@ -96,12 +91,9 @@ def test_other_libraries_embed_by_their_openai_class(service: Served, library: s
     package = pytest.importorskip(library, reason=f"the package {library} is not installed")
     texts = ["The cat sits on the mat.", "Interest rates rose again in March."]
     if library == "langchain_openai":
-        embedder = package.OpenAIEmbeddings(
-            model="minilm", base_url=f"{service.url}/v1", api_key="none", check_embedding_ctx_length=False
-        )
-        vectors = embedder.embed_documents(texts)
+        where = {"base_url": f"{service.url}/v1", "api_key": "none", "check_embedding_ctx_length": False}
+        vectors = package.OpenAIEmbeddings(model="minilm", **where).embed_documents(texts)
     else:
         embedder = package.OpenAIEmbedding(model_name="minilm", api_base=f"{service.url}/v1", api_key="none")
         vectors = embedder.get_text_embedding_batch(texts)
-    assert MINILM is not None
     assert np.abs(np.asarray(vectors) - atento.load(MINILM, device="cpu").embed(texts)).max() < 1e-5

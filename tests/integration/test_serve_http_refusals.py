@@ -34,6 +34,11 @@ FRENCH = body(inputs="a", parameters={"src_lang": "en", "tgt_lang": "fr"})
 CHAT = {"model": "lm", "messages": [SHORT]}
 TALK = {"role": "user", "content": "I love you . " * 30}
 
+# a field of a completion -> values that it may not have
+VALUES: dict[str, list[Any]] = {"prompt": [None, {}, [], ["a", 1], [[[1]]], [1_000_000], "a\0b"]}
+VALUES |= {"max_tokens": [0, -1, 10**9, "4", 4.5, True], "repetition_penalty": [0], "draft": ["x"], "n": [10_000, 0]}
+VALUES |= {"logprobs": [21], "stop": [1, ["a"] * 17], "stream": ["yes"], "stream_options": ["x"], "max_token": [4]}
+VALUES |= {"logit_bias": [{"5": 1.0}], "frequency_penalty": [3.0], "temperature": [-1, [1]]}
 # name, path, body, pointer of 422 wrong_field
 WRONG: list[tuple[str, str, bytes, str]] = [
     ("a list", C, b"[]", ""),
@@ -41,42 +46,15 @@ WRONG: list[tuple[str, str, bytes, str]] = [
     ("null", C, b"null", ""),
     ("no model", C, body(prompt="a"), "/model"),
     ("model is a number", C, body(model=1, prompt="a"), "/model"),
-    ("prompt is null", C, completion(prompt=None), "/prompt"),
-    ("prompt is an object", C, completion(prompt={}), "/prompt"),
-    ("prompt is an empty list", C, completion(prompt=[]), "/prompt"),
-    ("prompts of two kinds", C, completion(prompt=["a", 1]), "/prompt"),
-    ("prompts nested twice", C, completion(prompt=[[[1]]]), "/prompt"),
-    ("an id outside the vocabulary", C, completion(prompt=[1_000_000]), "/prompt"),
-    ("a NUL character", C, completion(prompt="a\0b"), "/prompt"),
-    ("max_tokens 0", C, completion(max_tokens=0), "/max_tokens"),
-    ("max_tokens -1", C, completion(max_tokens=-1), "/max_tokens"),
-    ("max_tokens 1e9", C, completion(max_tokens=10**9), "/max_tokens"),
-    ("max_tokens is a text", C, completion(max_tokens="4"), "/max_tokens"),
-    ("max_tokens is 4.5", C, completion(max_tokens=4.5), "/max_tokens"),
-    ("max_tokens is true", C, completion(max_tokens=True), "/max_tokens"),
-    ("temperature below 0", C, completion(temperature=-1), "/temperature"),
-    ("temperature is a list", C, completion(temperature=[1]), "/temperature"),
     ("top_p 0", C, completion(temperature=1, top_p=0), "/top_p"),
     ("top_p 2", C, completion(temperature=1, top_p=2), "/top_p"),
-    ("repetition_penalty 0", C, completion(repetition_penalty=0), "/repetition_penalty"),
-    ("a draft that there is not", C, completion(draft="x"), "/draft"),
     ("top_p 3 of a chat", H, body(model="lm", messages=[SHORT], top_p=3), "/top_p"),
-    ("n 10,000", C, completion(n=10_000), "/n"),
-    ("n 0", C, completion(n=0), "/n"),
     ("best_of below n", C, completion(n=3, best_of=2), "/best_of"),
     ("beam 17", C, body(model="lm", prompt="a", beam_size=17), "/beam_size"),
     ("a length penalty of one beam", C, completion(beam_size=1, length_penalty=2.0), "/length_penalty"),
     ("a beam and a temperature", C, completion(beam_size=2, temperature=0.7), "/temperature"),
-    ("logprobs 21", C, completion(logprobs=21), "/logprobs"),
-    ("stop is a number", C, completion(stop=1), "/stop"),
     ("an empty stop", C, completion(stop=["a", ""]), "/stop/1"),
-    ("17 stops", C, completion(stop=["a"] * 17), "/stop"),
-    ("stream is a text", C, completion(stream="yes"), "/stream"),
-    ("stream_options is a text", C, completion(stream_options="x"), "/stream_options"),
     ("unknown stream option", C, completion(stream_options={"x": 1}), "/stream_options/x"),
-    ("unknown field", C, completion(max_token=4), "/max_token"),
-    ("logit_bias", C, completion(logit_bias={"5": 1.0}), "/logit_bias"),
-    ("frequency_penalty 3", C, completion(frequency_penalty=3.0), "/frequency_penalty"),
     ("chat without messages", H, body(model="lm"), "/messages"),
     ("chat of no messages", H, body(model="lm", messages=[]), "/messages"),
     ("a message without a role", H, body(model="lm", messages=[{}]), "/messages/0/role"),
@@ -117,24 +95,16 @@ WRONG: list[tuple[str, str, bytes, str]] = [
     ("ids out of range", "/detokenize", body(ids=[-1], model="lm"), "/ids/0"),
     ("ids are texts", "/detokenize", body(ids=["a"], model="lm"), "/ids/0"),
 ]
+# cut short or with more behind it, in other encodings or quotes, half of a surrogate pair, numbers without a place
+START = b'{"model": "lm", "prompt": "a'
+NO_JSON = [b"", START, completion() + b"x", b"{'model': 'lm'}", START + b'\xff\xfe"}']
+NO_JSON += [completion().decode().encode("utf-16")]
+NO_JSON += [START + b'\\ud800"}', b'{"model": "lm", "\\udc00": 1}', START + b'", "model": "lm"}', NESTED, DEEP]
+NO_JSON += [START + b'", "temperature": ' + number + b"}" for number in (b"NaN", b"-Infinity", b"1e999")]
+NO_JSON += [START + b'", "seed": ' + number + b"}" for number in (b"9" * 5000, b"18446744073709551616")]
 # name, path, body, status, code, pointer
 BODIES: list[tuple[str, str, bytes, int, str, str | None]] = [
-    ("no body", C, b"", 400, "invalid_json", None),
-    ("cut short", C, b'{"model": "lm", "prompt": "a', 400, "invalid_json", None),
-    ("trailing text", C, completion() + b"x", 400, "invalid_json", None),
-    ("single quotes", C, b"{'model': 'lm'}", 400, "invalid_json", None),
-    ("bad UTF-8", C, b'{"model": "lm", "prompt": "\xff\xfe"}', 400, "invalid_json", None),
-    ("UTF-16", C, json.dumps(GOOD).encode("utf-16"), 400, "invalid_json", None),
-    ("half of a surrogate pair", C, b'{"model": "lm", "prompt": "\\ud800"}', 400, "invalid_json", None),
-    ("half of a pair in a key", C, b'{"model": "lm", "\\udc00": 1}', 400, "invalid_json", None),
-    ("NaN", C, b'{"model": "lm", "prompt": "a", "temperature": NaN}', 400, "invalid_json", None),
-    ("infinity", C, b'{"model": "lm", "prompt": "a", "temperature": -Infinity}', 400, "invalid_json", None),
-    ("1e999", C, b'{"model": "lm", "prompt": "a", "temperature": 1e999}', 400, "invalid_json", None),
-    ("5,000 digits", C, b'{"model": "lm", "prompt": "a", "seed": ' + b"9" * 5000 + b"}", 400, "invalid_json", None),
-    ("65 bits", C, b'{"model": "lm", "prompt": "a", "seed": 18446744073709551616}', 400, "invalid_json", None),
-    ("40 levels", C, NESTED, 400, "invalid_json", None),
-    ("100,000 levels", C, DEEP, 400, "invalid_json", None),
-    ("a key twice", C, b'{"model": "lm", "model": "lm", "prompt": "a"}', 400, "invalid_json", None),
+    *((f"{content[:60]!r}", C, content, 400, "invalid_json", None) for content in NO_JSON),
     ("no such model", C, completion(model="gpt-9"), 404, "unknown_model", "/model"),
     ("a model that does not write", C, completion(model="encoder"), 400, "wrong_model", "/model"),
     ("33 prompts", C, completion(prompt=["a"] * 33), 413, "too_long", "/prompt"),
@@ -152,6 +122,8 @@ BODIES: list[tuple[str, str, bytes, int, str, str | None]] = [
     ("root of several models", "/", body(inputs="a"), 400, "no_model", None),
     *((name, path, content, 422, "wrong_field", pointer) for name, path, content, pointer in WRONG),
 ]
+for field, values in VALUES.items():
+    BODIES += [(f"{field} {one}", C, completion(**{field: one}), 422, "wrong_field", f"/{field}") for one in values]
 
 
 def check_error(status: int, content: dict[str, Any], expected: int, code: str) -> None:
@@ -266,7 +238,8 @@ def test_v1_heads_and_sizes(service: Served) -> None:
     check_good(service)
 
 
-def test_v1_pipelined_requests_are_answered_in_order_and_v10_no_text_is_in_the_log(service: Served) -> None:
+def test_v10_no_text_of_a_request_is_in_the_log(service: Served) -> None:
+    """Pipelined requests are answered in order (V1)."""
     bad = b'{"model": "lm"'
     middle = request(C, "Content-Type: application/json", f"Content-Length: {len(bad)}") + bad
     with service.connect() as connection:

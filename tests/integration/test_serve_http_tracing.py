@@ -15,7 +15,6 @@ import pytest
 
 import atento
 from atento.config.tables.head_kinds import HeadConfig
-from atento.model import Model
 from atento_serve.app import application
 from atento_serve.engine.engine import Engine
 from atento_serve.http.clients import Clients
@@ -79,7 +78,7 @@ def test_each_request_is_a_span_and_a_model_of_one_number_ranks(ranker: Path) ->
         answers.append(await client.get(f"/{SECRET}"))
 
     with_service(ranker, use, Tracing(provider))
-    model: Model = atento.load(ranker, device="cpu")
+    model: atento.Model = atento.load(ranker, device="cpu")
     numbers = model.similarity([query] * 3, texts)
     ranked = sorted(range(3), key=lambda number: -numbers[number])
     results = answers[0].json()["results"]

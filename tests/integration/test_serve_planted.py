@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import httpx
@@ -87,8 +87,5 @@ def test_a_fault_planted_in_the_workers_is_found(fault: str, tmp_path: Path, mon
     running.run(running.engine.start())
     cancelled = engine_tests.test_v4_cancelled_work_stops_and_its_neighbours_go_on
     check = cancelled if fault == "deaf-workers" else engine_tests.test_v2_right_answers_under_load
-    try:
-        with pytest.raises(AssertionError):
-            check(running, models, 60)
-    finally:
-        running.close()
+    with closing(running), pytest.raises(AssertionError):
+        check(running, models, 60)

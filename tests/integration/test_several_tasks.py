@@ -19,8 +19,6 @@ from failing import fails
 from http_service import Served, error_of, served
 from runs import differences, events
 
-pytestmark = pytest.mark.integration
-
 KINDS = {"animal": ["gato", "cão", "coelho"], "fruta": ["maçã", "pera", "uva"], "país": ["Brasil", "Chile", "Peru"]}
 NAMES = [name for names in KINDS.values() for name in names]
 MOODS = {"afirma": "eu vejo {}", "nega": "não vejo {}", "pede": "mostra {} já"}
@@ -131,8 +129,7 @@ def test_texts_that_one_task_is_validated_on_train_no_other(run: TrainedRun, fol
 def test_a_run_that_is_stopped_goes_on_bit_for_bit(server: ForkServer, folder: Path) -> None:
     command = ["train", "recipe.yaml", "--threads", "1"]
     for steps, out in ((12, "whole"), (6, "parts"), (12, "parts")):
-        done = server.run(*command, f"training.steps={steps}", "--out", out, cwd=folder)
-        assert done.status == 0, done.stderr
+        server.good(*command, f"training.steps={steps}", "--out", out, cwd=folder)
     assert differences(folder / "whole", folder / "parts") == []
     again = server.run(*command, "--out", "parts", cwd=folder)
     assert again.status == 0 and "already finished" in again.stderr
@@ -169,9 +166,7 @@ def test_a_saved_model_and_each_head_alone_or_pickled_give_the_same(model: atent
     assert again.classify("não vejo gato") == view.classify("não vejo gato")
 
 
-def test_evaluation_scores_a_head_and_commands_of_one_task_say_so(
-    folder: Path, run: TrainedRun, server: ForkServer
-) -> None:
+def test_evaluation_scores_a_head_and_a_command_says_so(folder: Path, run: TrainedRun, server: ForkServer) -> None:
     path = str(folder / "rows.jsonl")
     scores = {head: atento.evaluate(run.folder, path, head=head) for head in ("kind", "mood", "words", "size")}
     assert [next(iter(of)) for of in scores.values()] == ["accuracy", "accuracy", "tag-accuracy", "pearson"]

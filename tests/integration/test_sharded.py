@@ -9,31 +9,19 @@ import pytest
 import atento
 from conftest import ForkServer, each_refused, refused
 from runs import differences, events, last
-from test_replicas import SMALL, TINY, finished, free_port, start, train
+from test_replicas import SETTINGS, SMALL, TINY, finished, free_port, furthest, start, train
 
-# parts are dealt unevenly: 5 to 2 processes
-SETTINGS = ("training.micro_batches=5", "training.steps=12", "training.checkpoint_every=4", "training.validate_every=6")
 SHARDED = (*SETTINGS, "training.parallel.shard=2")
 
 
 @pytest.fixture(scope="module")
 def whole(server: ForkServer, data: Path, scratch: Path) -> Path:
     """The run in one process."""
-    done = server.run("train", "tiny.yaml", "--out", scratch / "whole", *SETTINGS, cwd=data)
-    assert done.status == 0, done.stderr
+    server.good("train", "tiny.yaml", "--out", scratch / "whole", *SETTINGS, cwd=data)
     return scratch / "whole"
 
 
-def furthest(one: Path, two: Path, kind: str = "train") -> float:
-    """The largest difference of the losses of two runs, relative to the loss."""
-    pairs = list(zip(events(one, kind), events(two, kind), strict=True))
-    assert pairs
-    return max(abs(a["loss"] - b["loss"]) / a["loss"] for a, b in pairs)
-
-
-def test_sharded_weights_train_as_whole_ones_and_any_number_of_processes_continues(
-    server: ForkServer, place: Path, whole: Path
-) -> None:
+def test_sharded_weights_train_as_whole_ones_and_any_size_goes_on(server: ForkServer, place: Path, whole: Path) -> None:
     """Stopped on 2 processes that divide the weights, continued on 1, stopped again, continued on 2."""
     file = "model-00002-of-00002.safetensors"
     for size, step, settings, expected in ((2, 3, SHARDED, file), (1, 7, SETTINGS, "model.safetensors")):
@@ -51,10 +39,9 @@ def test_sharded_weights_train_as_whole_ones_and_any_number_of_processes_continu
     check_bytes(place, whole)
     model = atento.load(place / "run", device="cpu")
     assert model.translate([event["input"] for event in shown]) == [event["output"] for event in shown]
-    shown = server.run("runs", "show", "run", cwd=place)
-    assert shown.status == 0 and "12" in shown.stdout, shown.stderr
-    averaged = server.run("average", "run", "--last", "2", cwd=place)
-    assert averaged.status == 0, averaged.stderr
+    listed = server.run("runs", "show", "run", cwd=place)
+    assert listed.status == 0 and "12" in listed.stdout, listed.stderr
+    assert server.run("average", "run", "--last", "2", cwd=place).status == 0
 
 
 def check_bytes(folder: Path, whole: Path) -> None:
@@ -66,9 +53,7 @@ def check_bytes(folder: Path, whole: Path) -> None:
             assert counted[name] == pytest.approx(size * parameters / 2, rel=0.05), (rank, name)
 
 
-def test_a_process_that_is_killed_while_it_saves_leaves_the_checkpoint_before(
-    server: ForkServer, place: Path, whole: Path
-) -> None:
+def test_a_process_killed_while_it_saves_leaves_the_one_before(server: ForkServer, place: Path, whole: Path) -> None:
     fault = {"fault": "killed_while_saving", "step": 8, "rank": 1}
     done = train(server, 2, "--out", "run", *SHARDED, cwd=place, **fault)
     assert done[1].status == -signal.SIGKILL
@@ -88,12 +73,14 @@ def test_a_shard_that_is_announced_before_it_is_written_makes_no_checkpoint(serv
 
 
 @pytest.mark.slow
-def test_a_process_that_cannot_compute_its_part_ends_all(server: ForkServer, place: Path) -> None:
+def test_a_process_that_cannot_compute_or_drifts_ends_all(server: ForkServer, place: Path) -> None:
     done = train(server, 2, "--out", "run", *SHARDED, cwd=place, fault="memory_runs_out", step=6, rank=1)
     assert [process.status for process in done] == [1, 1], done
     assert "process 1 of 2: RuntimeError: DefaultCPUAllocator" in done[1].stderr
     assert "weights are sharded, so that all processes end" in done[1].stderr
     assert "another process has ended" in done[0].stderr
+    done = train(server, 4, "--out", "drifts", *SHARDED, cwd=place, fault="weights_drift", step=6, rank=3)
+    refused(done[0], "step 8: the weights of process 3 are not those of process 1", status=1)
 
 
 @pytest.mark.slow
@@ -103,12 +90,6 @@ def test_a_loss_that_is_not_finite_on_one_process_is_skipped_by_all(server: Fork
         done = train(server, 2, "--out", policy, *settings, cwd=place, fault="loss_not_finite", step=5, rank=1)
         finished(done)
         assert done[0].stderr.count(action) == 1
-
-
-@pytest.mark.slow
-def test_shards_that_drift_apart_end_a_run_of_two_copies(server: ForkServer, place: Path) -> None:
-    done = train(server, 4, "--out", "run", *SHARDED, cwd=place, fault="weights_drift", step=6, rank=3)
-    refused(done[0], "step 8: the weights of process 3 are not those of process 1", status=1)
 
 
 FAST = tuple(setting for setting in SMALL if "exact" not in setting)
@@ -182,17 +163,10 @@ def test_what_cannot_be_sharded_is_refused_with_the_reason(server: ForkServer, p
 def test_the_check_of_a_cluster_finds_a_difference(server: ForkServer, place: Path) -> None:
     for fault, status in ((None, 0), ("other_version", 1)):
         world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        details = {} if fault is None else {"rank": 1}
-        running = [
-            server.start(
-                *("doctor", "--cluster", "--folder", str(place)),
-                cwd=place,
-                fault=fault,
-                env=world | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                **details,
-            )
-            for rank in range(2)
-        ]
+        command = ("doctor", "--cluster", "--folder", str(place))
+        details = {"fault": fault} | ({} if fault is None else {"rank": 1})
+        ranks = [world | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+        running = [server.start(*command, cwd=place, env=env, **details) for env in ranks]
         done = [process.end() for process in running]
         assert [process.status for process in done] == [status] * 2, done
         assert done[1].stdout == "" and "link 0 - 1" in done[0].stdout and "folder: lock" in done[0].stdout

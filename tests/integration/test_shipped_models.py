@@ -13,8 +13,8 @@ from atento.models.model_folder import find_model
 from atento.models.shipped import shipped_models
 from atento.networks import parameter_count
 from conftest import ForkServer, refused
+from failing import fails
 
-pytestmark = pytest.mark.integration
 SHIPPED = shipped_models()
 MODELS = {name: path for name, path in SHIPPED.items() if name.startswith("micro-world-")}
 REAL = sorted({*SHIPPED} - {*MODELS})  # of real text
@@ -29,10 +29,7 @@ COMMANDS = {  # command -> standard input, and what the answer begins with
     "embed micro-world-mlm": ("O gato dorme.\n", ""),
     "similarity micro-world-mlm": ("O gato dorme.\tO gato dorme.\n", "1.0"),
     "classify micro-world-tense": ("A menina vai abrir a porta.\n", "future"),
-    "classify micro-world-entailment --pairs": (
-        "Teresa vai explicar a ideia alemã.\tTeresa vai explicar a ideia.\n",
-        "entailment",
-    ),
+    "classify micro-world-entailment --pairs": ("Ana vai abrir a porta azul.\tAna vai abrir a porta.\n", "entailment"),
     "tag micro-world-entities": ("Maria viajou para o Brasil.\n", ""),
     "answer micro-world-answers": ("Quem canta?\tO turista bonito canta.\n", "O turista bonito"),
     "attend micro-world-en-pt The_cat_sleeps. --out page.html": ("", ""),
@@ -89,9 +86,8 @@ def test_a_model_of_real_text_answers_whatever_it_is_given(server: ForkServer, t
         assert done.stdout.count("\n") == 1 if done.status == 0 else done.stderr.count("\n") == 1, (name, done)
 
 
-def test_a_path_of_that_name_wins_and_a_recipe_stays_a_recipe(
-    server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_name_means(server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path of that name wins, a recipe stays a recipe, a wrong name is one sentence without a request."""
     monkeypatch.chdir(tmp_path)
     assert find_model("micro-world-mlm") == MODELS["micro-world-mlm"]
     shown = server.run("config", "show", "micro-world-mlm", cwd=tmp_path)
@@ -100,17 +96,13 @@ def test_a_path_of_that_name_wins_and_a_recipe_stays_a_recipe(
     assert find_model("micro-world-mlm") == Path("micro-world-mlm")
     refused(server.run("fill", "micro-world-mlm", cwd=tmp_path, stdin="a\n"), "neither a run")
 
-
-def test_a_wrong_name_is_one_sentence_without_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("atento.models.model_folder.fetched", lambda *_: pytest.fail("asked the hub"))
     for name, said in (
         ("micro-world-pt-en", r"did you mean .*micro-world-en-pt.*\?$"),
         ("micro_world_lm", "did you mean micro-world-lm"),
         ("micro-world-rnn", "micro-world-rnn is a recipe: `atento train micro-world-rnn` trains it$"),
     ):
-        with pytest.raises(UsageError, match=said):
-            find_model(name)
+        fails(UsageError, said, find_model, name)
 
 
 def test_a_recipe_starts_from_one_by_its_name(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pytest
 from tools.site_hooks import MODULES
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 LOADS = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src"), ("source", "src")}
 PROGRAM = """
@@ -47,14 +47,9 @@ class Loaded(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocs_static_i18n", reason="the extra docs is not installed")
     out = tmp_path_factory.mktemp("built") / "site"
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(out)],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", PROGRAM, str(out)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return out
 
@@ -85,12 +80,10 @@ def test_every_link_leads_to_a_page_and_a_place_in_it(site: Path) -> None:
 def test_the_reference_has_every_public_function_and_class(site: Path) -> None:
     pages = {module: (site / "reference" / f"{module}.html").read_text(encoding="utf-8") for module in MODULES}
     shown = {name.split(".")[-1] for text in pages.values() for name in re.findall(r'<h\d id="(atento[\w.]+)"', text)}
-    public = {
-        name
-        for module in MODULES
-        for name in getattr(importlib.import_module(module), "__all__", ())
-        if inspect.isfunction(one := getattr(importlib.import_module(module), name)) or inspect.isclass(one)
-    }
+    named = [
+        (name, module) for module in map(importlib.import_module, MODULES) for name in getattr(module, "__all__", ())
+    ]
+    public = {name for name, module in named if inspect.isroutine(one := getattr(module, name)) or inspect.isclass(one)}
     assert len(public) > 80 and public <= shown, public - shown
     assert 'id="atento.model.Model.translate"' in pages["atento"]
     plain = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", pages["atento.attention"]))
@@ -100,13 +93,11 @@ def test_the_reference_has_every_public_function_and_class(site: Path) -> None:
     assert linked and all(f'id="{anchor}"' in notes for anchor in linked)
 
 
-def test_portuguese_pages_are_in_portuguese_and_the_others_fall_back(site: Path) -> None:
+def test_portuguese_pages_and_the_map_for_language_models(site: Path) -> None:
+    """Pages that are not translated fall back to English; the map names every page."""
     start = (site / "pt-BR" / "getting-started.html").read_text(encoding="utf-8")
     assert '<html lang="pt"' in start and "Referência" in start and "Primeiros passos" in start
     assert "Serve models over HTTP" in (site / "pt-BR" / "serving.html").read_text(encoding="utf-8")
-
-
-def test_the_map_for_language_models_names_every_page(site: Path) -> None:
     lines = (site / "llms.txt").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "# Atento" and lines[2].startswith("> ")
     named = re.findall(r"^- \[.+?\]\((.+?)\)", "\n".join(lines), flags=re.M)
@@ -125,8 +116,7 @@ def test_a_reader_finds_a_page_by_search_from_a_folder(site: Path) -> None:
         page.get_by_label("Search").first.click()
         page.keyboard.type("perplexity", delay=20)
         page.wait_for_selector(".md-search-result__link", timeout=20_000)
-        assert "metrics" in " ".join(
-            page.locator(".md-search-result__link").evaluate_all("all => all.map(a => a.href)")
-        )
+        found = page.locator(".md-search-result__link").evaluate_all("all => all.map(a => a.href)")
+        assert "metrics" in " ".join(found)
         browser.close()
     assert asked and not [url for url in asked if not url.startswith(("file:", "data:", "blob:", "about:"))]

@@ -1,7 +1,6 @@
 """Estimators in scikit-learn's shape: its checks that apply to texts, pipelines, grid search, clones, pickles."""
 
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,41 +21,16 @@ from atento.base.errors import UsageError
 from atento.sklearn import Classifier, Embedder, Regressor, Tagger
 from failing import fails
 
-pytestmark = pytest.mark.integration
-
-TINY: dict[str, Any] = {
-    "tokenizer.kind": "word",
-    "network.d_model": 8,
-    "network.d_ff": 8,
-    "network.n_heads": 1,
-    "network.n_layers": 1,
-    "network.dropout": 0.0,
-    "training.warmup": 1,
-    "training.log_every": 100,
-}
+pytestmark = pytest.mark.usefixtures("in_a_folder")
+TINY: dict[str, Any] = {"tokenizer.kind": "word", "network.d_model": 8, "network.d_ff": 8, "network.n_heads": 1}
+TINY |= {"network.n_layers": 1, "network.dropout": 0.0, "training.warmup": 1, "training.log_every": 100}
 X = ["good film", "bad film", "a good day", "a bad day", "good good", "bad bad"] * 3
 Y = [1, 0, 1, 0, 1, 0] * 3
 APPLY = [  # the checks of `check_estimator` that do not hand numbers to `fit`
-    "check_estimator_cloneable",
-    "check_estimator_repr",
-    "check_estimator_tags_renamed",
-    "check_no_attributes_set_in_init",
-    "check_parameters_default_constructible",
-    "check_get_params_invariance",
-    "check_set_params",
-    "check_do_not_raise_errors_in_init_or_set_params",
-    "check_mixin_order",
+    *("check_estimator_cloneable", "check_estimator_repr", "check_estimator_tags_renamed", "check_mixin_order"),
+    *("check_no_attributes_set_in_init", "check_parameters_default_constructible", "check_get_params_invariance"),
+    *("check_set_params", "check_do_not_raise_errors_in_init_or_set_params"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    import torch
-
-    monkeypatch.chdir(tmp_path)
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +45,7 @@ def test_a_classifier_learns_predicts_and_is_cloned(capsys: pytest.CaptureFixtur
     classifier = Classifier(steps=40, learning_rate=0.02, settings=TINY, device="cpu")
     with pytest.raises(NotFittedError):
         classifier.predict(X)
-    assert classifier.fit(X, Y) is classifier
-    assert capsys.readouterr().err == ""
+    assert classifier.fit(X, Y) is classifier and capsys.readouterr().err == ""
     assert classifier.predict(X).tolist() == Y and classifier.score(X, Y) == 1.0
     assert classifier.classes_.tolist() == [0, 1] and classifier.predict(np.array(X)).dtype == classifier.classes_.dtype
     probabilities = classifier.predict_proba(X[:2])
@@ -88,7 +61,7 @@ def test_a_classifier_learns_predicts_and_is_cloned(capsys: pytest.CaptureFixtur
     assert not folder.exists()  # a temporary one goes with its estimator
 
 
-def test_classes_are_predicted_as_they_were_given() -> None:
+def test_classes_are_predicted_as_they_were_given_and_an_initial_model_may_have_more() -> None:
     """White space around a class and letters of two code points, which its name in the model has not; a column of y."""
     given = ["sim ", "na\u0303o"] * 9
     classifier = Classifier(steps=1, settings=TINY, device="cpu").fit(X, given)
@@ -96,10 +69,6 @@ def test_classes_are_predicted_as_they_were_given() -> None:
     with pytest.warns(DataConversionWarning):
         classifier.fit(X, np.array(given)[:, None])
     assert set(classifier.predict(X)) <= set(given)
-
-
-def test_an_initial_model_may_have_more_classes() -> None:
-    """Its other classes have no column; the probabilities are of those that `fit` has."""
     texts = ["she walked home", "she walks home"] * 4
     classifier = Classifier("micro-world-tense", steps=1, device="cpu").fit(texts, ["past", "present"] * 4)
     assert len(classifier.model.network.config.heads[0].labels) == 3
@@ -143,10 +112,8 @@ def test_one_setting_is_searched_and_a_random_state_draws_the_seed() -> None:
 
 @pytest.mark.slow  # each process imports PyTorch
 def test_folds_in_processes_of_their_own() -> None:
-    scores = cross_val_score(
-        Classifier(steps=1, settings=TINY, device="cpu"), X, Y, cv=2, n_jobs=2, error_score="raise"
-    )
-    assert len(scores) == 2
+    classifier = Classifier(steps=1, settings=TINY, device="cpu")
+    assert len(cross_val_score(classifier, X, Y, cv=2, n_jobs=2, error_score="raise")) == 2
 
 
 def test_numbers_pairs_and_tags() -> None:
@@ -180,6 +147,7 @@ def test_vectors_feed_other_estimators() -> None:
     [
         ("text", [1], TypeError, "X must be texts, or pairs of texts: got str"),
         ([1, 2], [0, 1], TypeError, "X must be texts: row 0 has int"),
+        ([["a", "b"], ["a", 1]], ["x", "y"], TypeError, "X must be texts: row 1 has"),
         ([["a", "b", "c"]], [0], ValueError, r"two of pairs: got the shape \(1, 3\)"),
         (["a", "b"], [0], ValueError, "got 2 inputs and 1 targets"),
         ([], [], ValueError, "got 0 inputs and 0 targets"),
@@ -200,7 +168,3 @@ def test_wrong_inputs_are_refused(texts: Any, targets: Any, error: type[Exceptio
         with pytest.raises(UsageError, match=f"an argument of the estimator both give {twice}"):
             Classifier(steps=3, settings={twice: 7}).fit(["a", "b"], ["x", "y"])
     fails(ValueError, "sentence 0 has 2 words and 1 tags", Tagger(settings=TINY).fit, [["a", "b"]], [["N"]])
-
-
-def test_a_value_that_is_no_text_is_named() -> None:
-    fails(TypeError, "X must be texts: row 1 has", Classifier().fit, [["a", "b"], ["a", 1]], ["x", "y"])

@@ -32,22 +32,14 @@ from atento.text import train_tokenizer
 from atento.training.optimizer import all_weights
 from atento_cli.convert.ctranslate2_engine import why_not_held
 from conftest import ForkServer, refused
-from released_folders import write_released
+from failing import fails
 from runs import differences, events, last, tensors
 from test_new_decoder import PAIRS, SOURCES
 from test_new_decoder import RECIPE as OTHERS
 
-pytestmark = pytest.mark.integration
 TRAINING = {"steps": 40, "checkpoint_every": 20, "validate_every": 20, "log_every": 20, "subword_dropout": 0.2}
 RECIPE = OTHERS | {"training": OTHERS["training"] | TRAINING}
 SIZES = {"d_model": 32, "n_heads": 2, "d_ff": 64, "n_layers": 1}
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A small BERT and a small GPT-2 as they are published."""
-    folder = tmp_path_factory.mktemp("released")
-    return {name: write_released(name, folder / name) for name in ("bert", "gpt2")}
 
 
 def trained(folder: Path, out: Path, share: str = "1", **features: Any) -> Path:
@@ -87,7 +79,6 @@ def test_the_inputs_are_the_layers_of_the_encoder(folders: dict[str, Path], whol
 def test_packed_sources_and_observed_attention(whole: Path) -> None:
     """The fast reading pass is the plain one; the encoder's own attention is not that of the network."""
     network = atento.load(whole).network
-    assert isinstance(network, EncoderDecoder)
     rows = [[5, 9, 7, 8, 6], [5, 8, 6]]
     ids = torch.tensor([rows[0], [*rows[1], 0, 0]])
     real = ids != 0
@@ -106,12 +97,19 @@ def test_packed_sources_and_observed_attention(whole: Path) -> None:
     assert "network.features" in str(why_not_held(network.config))
 
 
-def test_a_run_is_resumed_without_the_encoder(folders: dict[str, Path], whole: Path, tmp_path: Path) -> None:
-    """In two parts it is the same run, its vectors stored or not; the second part needs the checkpoint alone."""
+def test_a_run_is_resumed_without_encoder_and_fine_tuned(folders: dict[str, Path], whole: Path, tmp_path: Path) -> None:
+    """In two parts it is the same run, its second of the checkpoint alone; tuned, its encoder stays as it is."""
     bert = shutil.copytree(folders["bert"], tmp_path / "bert")
     assert last(trained(bert, tmp_path / "parts", "1/2")).name == "step-00000020"
     shutil.rmtree(bert)
     assert differences(trained(tmp_path / "elsewhere" / "bert", tmp_path / "parts"), whole) == []
+    recipe = {name: value for name, value in RECIPE.items() if name != "tokenizer"}
+    recipe["training"] = RECIPE["training"] | {"steps": 2}
+    data = {"train": PAIRS, "valid": PAIRS}
+    tuned = atento.train(recipe | {"init": {"model": str(whole)}}, data=data, out=tmp_path / "tuned", threads=1).folder
+    old, new = (tensors(last(run) / "model.safetensors") for run in (whole, tuned))
+    same = {name for name in old if old[name] == new[name]}
+    assert same == {name for name in old if name.startswith("source_features.encoder.")}
 
 
 def test_stored_vectors(folders: dict[str, Path], whole: Path, tmp_path: Path) -> None:
@@ -126,17 +124,6 @@ def test_stored_vectors(folders: dict[str, Path], whole: Path, tmp_path: Path) -
     assert log.count(f"vectors of {len(SOURCES)} texts: 0 computed") == log.count("vectors of") == 2
     losses = [events(run, "valid")[-1]["nll"] for run in (first, whole)]
     assert losses[0] == pytest.approx(losses[1], abs=0.02)
-
-
-def test_a_trained_run_is_fine_tuned(whole: Path, tmp_path: Path) -> None:
-    """Its encoder stays as it is then too."""
-    recipe = {name: value for name, value in RECIPE.items() if name != "tokenizer"}
-    recipe["training"] = RECIPE["training"] | {"steps": 2}
-    data = {"train": PAIRS, "valid": PAIRS}
-    tuned = atento.train(recipe | {"init": {"model": str(whole)}}, data=data, out=tmp_path / "tuned", threads=1).folder
-    old, new = (tensors(last(run) / "model.safetensors") for run in (whole, tuned))
-    same = {name for name in old if old[name] == new[name]}
-    assert same == {name for name in old if name.startswith("source_features.encoder.")}
 
 
 def test_paths_begin_at_the_recipe(folders: dict[str, Path], server: ForkServer, tmp_path: Path) -> None:
@@ -195,8 +182,7 @@ def test_the_encoder_is_no_part_of_the_network(folders: dict[str, Path], whole: 
     moved, _ = with_positions(network, PositionConfig("rotary"))
     for name, value in network.source_features.state_dict().items():
         assert torch.equal(moved.state_dict()[f"source_features.{name}"], value)
-    with pytest.raises(CapabilityError, match=r"`network\.features` is no encoder by itself"):
-        to_encoder(network)
+    fails(CapabilityError, r"`network\.features` is no encoder by itself", to_encoder, network)
     ids, vectors = torch.tensor([[5, 9, 6]]), FrozenVectors(None, kind="features")
     with frozen(vectors), torch.no_grad():
         network.eval().embed_source(ids, None)
@@ -225,8 +211,7 @@ def test_the_encoder_is_no_part_of_the_network(folders: dict[str, Path], whole: 
 def test_what_cannot_read_is_refused(
     folders: dict[str, Path], tmp_path: Path, name: str, features: Any, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=message):
-        trained(folders[name], tmp_path / "run", **features)
+    fails(error, message, trained, folders[name], tmp_path / "run", **features)
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 

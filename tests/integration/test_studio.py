@@ -20,19 +20,11 @@ from atento.networks.describe import describe
 from http_service import Served, served
 from studio_page import TEXT, StudioPage
 
-pytestmark = pytest.mark.integration
 HOSTILE = '<img src=x onerror="document.title=1"> </script><b>'
-SCREENS = {
-    "one": {"model": "en-pt"},
-    "models": {},
-    "heads": {"model": "en-pt", "head": "1", "ablate": "1"},
-    "inside": {"model": "llama", "softness": "0.5", "alpha": "1.5"},
-    "masks": {"paint": "0.3,5.2"},
-    "positions": {"model": "t5"},
-    "compare": {"model": "lm", "b": "llama"},
-    "tokens": {"text": "A menina na\u0303o veˆ <b>"},
-    "training": {"smooth": "0.5", "log": 1},
-}
+SCREENS = {"one": {"model": "en-pt"}, "models": {}, "heads": {"model": "en-pt", "head": "1", "ablate": "1"}}
+SCREENS |= {"inside": {"model": "llama", "softness": "0.5", "alpha": "1.5"}, "masks": {"paint": "0.3,5.2"}}
+SCREENS |= {"positions": {"model": "t5"}, "compare": {"model": "lm", "b": "llama"}}
+SCREENS |= {"tokens": {"text": "A menina na\u0303o veˆ <b>"}, "training": {"smooth": "0.5", "log": 1}}
 
 
 def children(studio: Served, module: str = "model_process") -> list[int]:
@@ -61,7 +53,7 @@ def test_each_family_has_its_own_diagram(browser: Any, studio: Served) -> None:
         image = seen.page.locator("img.diagram")
         image.evaluate("image => image.decode()")
         assert image.evaluate("image => image.naturalWidth") > 100, model
-        facts = str(seen.page.locator(".facts").text_content())
+        facts = seen.text(".facts")
         assert f"{sum(p.numel() for p in network.parameters()):,}" in facts, model
 
 
@@ -72,7 +64,7 @@ def test_the_address_restores_the_view_and_a_link_is_copied_with_its_sentence(br
     seen.wait().page.locator(".settings summary").click()
     seen.page.locator("#toggle-words").check()
     seen.wait()
-    shown, state = seen.page.locator("#caption").text_content(), seen.state
+    shown, state = seen.text("#caption"), seen.state
     assert state["kind"] == "encoder" and state["head"] == "1" and state["words"] == "1"
     seen.page.reload()
     assert seen.wait().page.locator("#caption").text_content() == shown and seen.state == state
@@ -230,9 +222,7 @@ def test_what_the_routes_refuse(studio: Served) -> None:
     assert studio.get("/studio/studio.js", headers={"If-None-Match": page.headers["etag"]}).status_code == 304
 
 
-def test_the_service_shows_it_only_when_told_and_with_its_key_until_it_stops(
-    browser: Any, studio: Served, service: Served
-) -> None:
+def test_the_service_shows_it_only_when_told_and_with_its_key(browser: Any, studio: Served, service: Served) -> None:
     words = [str(studio.folders["lm"]), "--studio", "--api-key", "secret"]
     with served(words, python=sys.executable) as keyed:  # which no fork server has given PyTorch
         assert keyed.lines[0].endswith(f"; Studio is at {keyed.url}/studio/")
@@ -348,7 +338,7 @@ def test_each_view_of_heads_draws_and_lines_where_they_are_in_sight(browser: Any
     for share in (0.3, 0.6):
         seen.page.evaluate("share => scrollTo(0, share * document.documentElement.scrollHeight)", share)
         seen.page.wait_for_function(inked)
-    assert "links are drawn" in str(seen.page.locator(".tip").text_content())
+    assert "links are drawn" in seen.text(".tip")
 
 
 @pytest.mark.parametrize("turn", [0, *(pytest.param(turn, marks=pytest.mark.slow) for turn in (1, 2, 3))])

@@ -15,8 +15,6 @@ from atento_serve.studio.shelf import Shelf
 from http_service import Served
 from studio_page import TEXT, StudioPage
 
-pytestmark = pytest.mark.integration
-
 
 def test_heads_are_sorted_by_a_badge_that_is_python_s(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio)
@@ -33,21 +31,26 @@ def test_heads_are_sorted_by_a_badge_that_is_python_s(browser: Any, studio: Serv
     assert f"{state.get('layer', 0)}.{state['head']}" == found[0][0]
 
 
-def test_rollout_is_the_product_of_the_layers(browser: Any, studio: Served) -> None:
+def test_rollout_is_the_product_of_layers_and_what_cannot_be_switched_off_says_so(browser: Any, studio: Served) -> None:
     record = atento.load(studio.folders["llama"]).attend(TEXT)
     seen = StudioPage(browser, studio).go("heads", model="llama", head="rollout", layer=1)
     joint = np.eye(len(record.tokens))
     for layer in (0, 1):
         joint = (record.weights(layer, "mean").astype(float) + np.eye(len(joint))) / 2 @ joint
     assert np.abs(seen.table()[2] - joint).max() < 1e-5
-    assert "rollout up to layer 1" in str(seen.page.locator("#caption").text_content())
+    assert "rollout up to layer 1" in seen.text("#caption")
     seen.go("heads", model="en-pt", kind="cross", head="rollout")
     assert "read alone" in seen.problem
     assert seen.go("heads", model="llama", head="rollout", layer=9).problem.startswith("`layer` must be from 0 to 1")
+    seen = StudioPage(browser, studio).go("heads", model="rnn", head=0, ablate=1)
+    assert seen.problem == "" and "no head 0 in cross attention" in seen.text(".ablation")
+    fields = {"model": "lm", "text": TEXT, "kind": "decoder", "layer": 0}
+    assert studio.post("/studio/api/ablated", fields | {"head": "mean"}).status_code == 422
+    assert studio.post("/studio/api/ablated", fields | {"head": 99}).status_code == 422
 
 
 @pytest.mark.parametrize(("name", "kind", "written"), [("lm", "decoder", None), ("en-pt", "cross", "o gato")])
-def test_a_head_that_is_switched_off_changes_the_output(
+def test_a_head_switched_off_changes_it(
     browser: Any, studio: Served, name: str, kind: str, written: str | None
 ) -> None:
     target = {} if written is None else {"target": written}
@@ -79,14 +82,6 @@ def test_a_classifier_without_a_head_has_other_probabilities() -> None:
     assert before != after
     for label, first, second in found["rows"]:
         assert (first, second) == (pytest.approx(before[label], abs=1e-6), pytest.approx(after[label], abs=1e-6))
-
-
-def test_where_no_head_can_be_switched_off_a_sentence_says_so(browser: Any, studio: Served) -> None:
-    seen = StudioPage(browser, studio).go("heads", model="rnn", head=0, ablate=1)
-    assert seen.problem == "" and "no head 0 in cross attention" in str(seen.page.locator(".ablation").text_content())
-    fields = {"model": "lm", "text": TEXT, "kind": "decoder", "layer": 0}
-    assert studio.post("/studio/api/ablated", fields | {"head": "mean"}).status_code == 422
-    assert studio.post("/studio/api/ablated", fields | {"head": 99}).status_code == 422
 
 
 def test_other_weights_by_temperature_and_entmax(browser: Any, studio: Served) -> None:

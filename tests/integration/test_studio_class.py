@@ -13,7 +13,6 @@ import pytest
 from http_service import Served
 from test_studio import children
 
-pytestmark = pytest.mark.integration
 CLASS = 30
 MODEL = "atento-en-pt"
 BEFORE = [("card", {"model": MODEL}), ("screens", {"model": MODEL, "b": ""})]
@@ -26,23 +25,19 @@ def opened(studio: Served, text: str) -> tuple[list[float], list[float]]:
     seconds: list[float] = []
     with httpx.Client(base_url=studio.url, timeout=120) as client, ThreadPoolExecutor(6) as connections:
 
-        def get(path: str) -> Any:
+        def get(path: str, method: str = "GET", **options: Any) -> Any:
             began = time.perf_counter()
-            answer = client.get(path)
+            answer = client.request(method, f"/studio/{path}", **options)
             seconds.append(time.perf_counter() - began)
             assert answer.status_code == 200, (path, answer.text[:200])
             return answer
 
         def ask(function: str, **fields: Any) -> Any:
-            began = time.perf_counter()
-            answer = client.post(f"/studio/api/{function}", json=fields)
-            seconds.append(time.perf_counter() - began)
-            assert answer.status_code == 200, (function, answer.text)
-            return answer
+            return get(f"api/{function}", "POST", json=fields)
 
-        list(connections.map(get, [f"/studio/{name}" for name in static_files() if name != "index.html"]))
+        list(connections.map(get, [name for name in static_files() if name != "index.html"]))
         files = len(seconds)
-        get("/studio/api/about")
+        get("api/about")
         list(connections.map(lambda one: ask(one[0], **one[1]), BEFORE))
         trace = ask("trace", model=MODEL, text=text).json()
         whole = {"model": MODEL, "text": text, "target": trace["target"]}

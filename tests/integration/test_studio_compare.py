@@ -14,7 +14,6 @@ from http_service import Served
 from studio_page import TEXT, StudioPage
 from test_studio_predictions import shown
 
-pytestmark = pytest.mark.integration
 TWO = {"model": "lm", "b": "llama"}
 
 
@@ -27,7 +26,7 @@ def first_shares(folder: Any) -> np.ndarray:
 
 def said(seen: StudioPage) -> list[float]:
     """The numbers with decimals of the sentence above the comparison."""
-    return [float(one) for one in re.findall(r"\d+\.\d+", str(seen.page.locator("#said").text_content()))]
+    return [float(one) for one in re.findall(r"\d+\.\d+", seen.text("#said"))]
 
 
 def test_the_next_tokens_of_two_models_and_their_divergence(browser: Any, studio: Served) -> None:
@@ -48,7 +47,7 @@ def test_outputs_part_where_their_words_do_and_texts_are_sorted_by_disagreement(
     models = [atento.load(studio.folders[name]) for name in TWO.values()]
     a, b = (str(model.generate(TEXT)) for model in models)
     assert [row[1:3] for row in shown(seen)] == [[a, b]] and a != b
-    marked = seen.page.locator("#compared [data-side=A] mark").text_content()
+    marked = seen.text("#compared [data-side=A] mark")
     assert a.endswith(str(marked)) and not b.endswith(str(marked))
     texts = [TEXT, "Ana reads.", "The dog that sleeps is small."]
     seen.page.locator("#compare-texts").fill("\n".join(texts))
@@ -73,7 +72,7 @@ def test_the_difference_of_attention_is_that_of_both_records(browser: Any, studi
     assert np.abs(numbers - (a - b)).max() < 1e-5
     assert np.allclose(said(seen), [np.abs(a - b).mean(), np.abs(a - b).max()], atol=1e-5)
     seen.go("compare", **TWO, way="attention", layer=1)
-    assert "`layer` must be from 0 to 0" in str(seen.page.locator("#said").text_content())
+    assert "`layer` must be from 0 to 0" in seen.text("#said")
 
 
 def test_a_model_agrees_with_itself(browser: Any, studio: Served) -> None:
@@ -82,7 +81,7 @@ def test_a_model_agrees_with_itself(browser: Any, studio: Served) -> None:
     for way in ("labels", "tags", "fill", "similarity"):
         second = {"second": "Ana buys two books."} if way in ("labels", "similarity") else {}
         seen.go("compare", model="encoder", b="encoder", way=way, **second)
-        assert seen.problem == "" and " 0" in str(seen.page.locator("#said").text_content()), way
+        assert seen.problem == "" and " 0" in seen.text("#said"), way
         rows = shown(seen)
         assert all(row[1] == row[2] for row in rows)
         if way == "tags":

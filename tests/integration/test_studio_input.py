@@ -17,7 +17,6 @@ from atento.networks.describe import describe
 from http_service import Served, served
 from studio_page import TEXT, StudioPage
 
-pytestmark = pytest.mark.integration
 SHIPPED = tuple(f"micro-world-{name}" for name in ("en-pt", "tense", "entailment", "answers", "entities", "mlm"))
 
 
@@ -100,9 +99,7 @@ def test_what_fills_a_mask_is_explained_as_in_python(browser: Any, shipped: Serv
         ("micro-world-answers", 2, "Português", "question"),
     ],
 )
-def test_the_examples_fit_the_model(
-    browser: Any, shipped: Served, model: str, count: int, language: str, task: str | None
-) -> None:
+def test_examples_fit(browser: Any, shipped: Served, model: str, count: int, language: str, task: str | None) -> None:
     screen = {"second": "labels", "question": "answer", None: "tokens"}[task]
     seen = StudioPage(browser, shipped).go(screen, model=model)
     options = seen.page.locator("#examples option")
@@ -123,9 +120,7 @@ def test_the_examples_fit_the_model(
         assert best.name == "contradiction"
 
 
-def test_a_second_text_is_asked_for_where_the_model_needs_one_and_not_sent_elsewhere(
-    browser: Any, shipped: Served
-) -> None:
+def test_a_second_text_is_asked_for_where_a_model_needs_one_and_sent_there_alone(browser: Any, shipped: Served) -> None:
     """The refusal of a text alone, with words of Python, hid the box in which the second one is written."""
     seen, loaded = StudioPage(browser, shipped), atento.load("micro-world-entailment")
     for screen, model, name, second in (

@@ -15,13 +15,12 @@ import atento
 from atento.attention import observe
 from atento.data.batches.special_tokens import special_tokens_of
 from atento.inspection.layer_streams import inner_activations, lens, streams
-from atento.networks import Decoder, Encoder, EncoderDecoder
+from atento.networks import Decoder, EncoderDecoder
 from atento.tasks.model_outputs import score
 from atento_serve.studio.studio_routes import static_files
 from http_service import MINILM, Served, random_model, served, tokenizer
 from studio_page import TEXT, StudioPage
 
-pytestmark = pytest.mark.integration
 HOSTILE = '<img src=x onerror="document.title=1"> </script><b>'
 SECOND = "The cat is old."
 
@@ -131,7 +130,6 @@ def test_a_masked_text_and_a_pair_are_traced_as_they_are_read(studio: Served) ->
     (best,) = model.fill(f"The {mask} sees the old house.", top=1)
     assert abs(said["tokens"][0][1] - best.probability) < 1e-5
     pair = asked(studio, "flow", model="encoder", text=TEXT, second=SECOND)
-    assert isinstance(model.network, Encoder)
     special = special_tokens_of(model.network.config, model.tokenizer, model.config.get("template"))
     ids, segments = special.apply(model.tokenizer.encode(TEXT), model.tokenizer.encode(SECOND))
     with torch.no_grad(), observe(model.network) as seen:
@@ -249,7 +247,7 @@ def test_parts_unfold_with_pythons_numbers(browser: Any, studio: Served) -> None
         seen.page.locator(f"[data-part={part}]").press("Enter")
         assert seen.wait().problem == "" and seen.page.locator(".unfold").is_visible(), part
         seen.page.locator(".unfold .source code", has_text=".py").first.wait_for()  # the lines of the package
-        assert "atento notes" in str(seen.page.locator(".unfold").text_content())
+        assert "atento notes" in seen.text(".unfold")
     said = asked(studio, "said", model="en-pt", text=TEXT, target="o gato", place=1)
     assert seen.page.locator(".unfold .numbers tbody tr").count() == len(said["layers"]) == 2 and seen.complaints == []
 
@@ -301,7 +299,7 @@ def test_an_encoder_ends_in_what_it_predicts(browser: Any, small: Served, kind: 
         assert first.startswith(model.tag(text)[0].text)
     if name == "micro-world-mlm":
         seen.page.locator("#line button").nth(2).click()
-        assert seen.wait().state["masked"] == "2" and seen.page.locator(".name.here").text_content() == "<mask>"
+        assert seen.wait().state["masked"] == "2" and seen.text(".name.here") == "<mask>"
 
 
 def test_each_of_several_masks_is_shown(browser: Any, small: Served) -> None:
@@ -371,7 +369,7 @@ def test_a_screen_that_cannot_be_fed_offers_a_model_that_reads_the_text(browser:
     seen = StudioPage(browser, small).go("one", model="micro-world-en-pt")
     seen.page.locator("[data-screen=fill]").click()
     assert seen.wait().problem == "This model predicts no masked tokens."
-    assert "Fill needs a masked model." in str(seen.page.locator(".problem").text_content())
+    assert "Fill needs a masked model." in seen.text(".problem")
     seen.page.locator("#offer").click()
     assert seen.wait().problem == "" and seen.state == {"model": "micro-world-mlm", "screen": "fill"}
     for text, expected in ((None, "O gato vê a casa velha."), (TEXT, "O gato vê a casa velha."), ("It rains.", None)):
@@ -405,8 +403,7 @@ def test_hostile_texts_motion_and_portuguese(browser: Any, studio: Served) -> No
     assert seen.page.title() != "1" and seen.complaints == []
     assert seen.page.evaluate("getComputedStyle(document.querySelector('.river .fan .ray')).animationName") == "none"
     seen.go("one", model="en-pt", language="pt-BR", part="end")
-    assert seen.page.locator("h1").text_content() == "Uma frase"
-    assert "o que ele diz" in str(seen.page.locator(".river").text_content())
+    assert seen.text("h1") == "Uma frase" and "o que ele diz" in seen.text(".river")
     groups = ["Seguir uma frase", "Escrever", "Explicar", "Comparar e treinar"]
     assert seen.page.locator(".rail h2").all_text_contents() == groups
     moving = StudioPage(browser, studio, fresh=True).go("one", model="en-pt").page.locator(".river .fan .ray").first

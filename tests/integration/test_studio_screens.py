@@ -13,18 +13,14 @@ from atento.inspection.ablation import attentions
 from http_service import Served
 from studio_page import TEXT, StudioPage
 
-pytestmark = pytest.mark.integration
-
-
 PLACES = [("llama", "decoder", 1), ("t5", "decoder", 0), ("entmax", "decoder", 1), ("en-pt", "cross", 0)]
 
 
 @pytest.mark.parametrize(("model", "kind", "layer"), [*PLACES, ("encoder", "encoder", 0)])
-def test_inside_a_head_ends_in_the_weights_and_the_output(
+def test_inside_a_head_ends_in_weights_and_output(
     browser: Any, studio: Served, model: str, kind: str, layer: int
 ) -> None:
-    query, head = 2, 1
-    side = "output" if kind == "cross" else "source"
+    query, head, side = 2, 1, "output" if kind == "cross" else "source"
     state = {"model": model, "kind": kind, "layer": layer, "head": head, "pin": f"{side}-{query}"}
     target = {"target": "o gato"} if kind == "cross" else {}
     seen = StudioPage(browser, studio).go("inside", **state, **target)
@@ -48,8 +44,7 @@ def test_inside_a_head_ends_in_the_weights_and_the_output(
     summed, content, scale = map(float, texts)
     assert abs(product.sum() - summed) < 1e-4 and abs(summed * scale - content) < 1e-4
     labels, _, vectors = seen.table(1)
-    width = attention.d_head
-    expected = outputs[-1][0, query, head * width : (head + 1) * width]
+    expected = outputs[-1][0, query].unflatten(-1, (-1, attention.d_head))[head]
     assert np.abs(vectors[labels.index("output")] - expected.numpy()).max() < 1e-5
 
 
@@ -67,7 +62,7 @@ def shown_mask(seen: StudioPage) -> np.ndarray:
     return np.array([line.split() for line in text.splitlines()]) == "1"
 
 
-def test_masks_are_those_of_the_library(browser: Any, studio: Served) -> None:
+def test_masks_are_those_of_the_library_and_of_the_stack(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("masks", mask="causal() & window(3, 0) | prefix(2)", queries=9, keys=12)
     expected = (masks.causal() & masks.window(3, 0) | masks.prefix(2)).dense(9, 12)[0, 0].numpy()
     assert np.array_equal(shown_mask(seen), expected)
@@ -76,7 +71,15 @@ def test_masks_are_those_of_the_library(browser: Any, studio: Served) -> None:
     seen.page.get_by_role("button", name="and", exact=True).click()
     assert seen.wait().state["mask"] == "(causal()) & window(2, 0)"
     assert np.array_equal(shown_mask(seen), (masks.causal() & masks.window(2, 0)).dense(6)[0, 0].numpy())
-    assert seen.page.locator("#mask-code").text_content() == "(causal()) & window(2, 0)"
+    assert seen.text("#mask-code") == "(causal()) & window(2, 0)"
+    seen = StudioPage(browser, studio).go("masks", model="en-pt", queries=7, **{"from": "decoder"})
+    network = atento.load(studio.folders["en-pt"]).network
+    assert np.array_equal(shown_mask(seen), network.decoder.masks[0].dense(7)[0, 0].numpy())
+    said = "this model has no masks of kind 'encoder': it has decoder"
+    assert seen.go("masks", model="lm", **{"from": "encoder"}).problem == said
+    assert seen.go("masks", mask="causal(").problem.startswith("this is no code of a mask: 'causal('")
+    assert seen.go("masks", queries=500).problem == "`queries` must be from 1 to 128: got 500"
+    assert seen.go("masks", mask="documents([0, 1])").problem.startswith("the mask does not fit these lengths")
 
 
 def test_cells_are_painted_by_mouse_and_by_keys(browser: Any, studio: Served) -> None:
@@ -93,23 +96,12 @@ def test_cells_are_painted_by_mouse_and_by_keys(browser: Any, studio: Served) ->
     expected[0, 3], expected[2, 1] = True, False
     assert np.array_equal(shown_mask(seen), expected.numpy())
     code = "(causal() | allowed_pairs([(0, 3)])) & ~allowed_pairs([(2, 1)])"
-    assert seen.page.locator("#mask-code").text_content() == code
+    assert seen.text("#mask-code") == code
     seen.page.locator("#clear").click()
     assert "paint" not in seen.wait().state
 
 
-def test_the_mask_of_a_model_is_the_one_of_its_stack(browser: Any, studio: Served) -> None:
-    seen = StudioPage(browser, studio).go("masks", model="en-pt", queries=7, **{"from": "decoder"})
-    network = atento.load(studio.folders["en-pt"]).network
-    assert np.array_equal(shown_mask(seen), network.decoder.masks[0].dense(7)[0, 0].numpy())
-    said = "this model has no masks of kind 'encoder': it has decoder"
-    assert seen.go("masks", model="lm", **{"from": "encoder"}).problem == said
-    assert seen.go("masks", mask="causal(").problem.startswith("this is no code of a mask: 'causal('")
-    assert seen.go("masks", queries=500).problem == "`queries` must be from 1 to 128: got 500"
-    assert seen.go("masks", mask="documents([0, 1])").problem.startswith("the mask does not fit these lengths")
-
-
-def test_positions_are_those_of_the_models_own_module(browser: Any, studio: Served) -> None:
+def test_positions_are_those_of_the_models_own_module_and_of_the_library(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("positions", model="en-pt", p_length=20)
     _, _, matrix = seen.table(0)
     network = atento.load(studio.folders["en-pt"]).network
@@ -122,9 +114,6 @@ def test_positions_are_those_of_the_models_own_module(browser: Any, studio: Serv
     _, _, matrix = seen.table(0)
     (rotary,) = atento.load(studio.folders["llama"]).network.stack.positions.schemes
     assert np.abs(matrix - rotary.at(torch.arange(20)).cos.numpy()).max() < 1e-5
-
-
-def test_schemes_of_ones_own_are_those_of_the_library(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("positions", scheme="sinusoidal", p_length=12, p_width=8, p_base=100)
     assert np.abs(seen.table(0)[2] - Sinusoidal(8, 100.0).vectors(12).numpy()).max() < 1e-5
     seen.go("positions", scheme="rotary", p_length=12, p_width=8)

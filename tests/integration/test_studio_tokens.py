@@ -17,11 +17,11 @@ from atento_serve.http.errors import ServiceError
 from atento_serve.settings import Limits, ModelSettings
 from atento_serve.studio.screen_table import answer
 from atento_serve.studio.shelf import MOST_TOKENIZERS, Shelf
+from failing import fails
 from http_service import SOURCES, Served, random_model, served, tokenizer
 from studio_page import StudioPage
 from test_studio import HOSTILE, children
 
-pytestmark = pytest.mark.integration
 TEXT = "The cat na\u0303o sees  Zoe\u0308 🙂."
 SIZES = {"wordpiece": 200, "byte": 300}
 
@@ -70,29 +70,26 @@ def test_the_columns_are_what_the_tokenizers_give(browser: Any, pieces: Served, 
     assert seen.problem == "" and seen.complaints == []
     for name, folder in pieces.folders.items():
         assert column(seen, name).items() >= expected(Tokenizer.load(folder), text).items(), name
-    about = str(seen.page.locator("#text-about").text_content())
+    about = seen.text("#text-about")
     sizes = f"{len(text)} characters, {len(text.encode())} bytes in UTF-8, {len(word_spans(text))} words."
     assert about.startswith(sizes)
     assert ("not in NFC" in about) == (text == TEXT) and seen.page.locator("#screen img").count() == 0
 
 
-def test_a_tokenizer_without_a_model_closes_the_other_screens_with_the_reason(browser: Any, pieces: Served) -> None:
+def test_a_tokenizer_alone_closes_other_screens_and_its_tokens_light_up(browser: Any, pieces: Served) -> None:
     seen = StudioPage(browser, pieces).go("tokens")
     assert seen.problem == "" and seen.page.locator("#model").input_value() == "wordpiece"
     seen.page.locator("[data-screen=heads].off").wait_for()
     assert "config.json" in str(seen.page.locator("[data-screen=heads]").get_attribute("title"))
     seen.page.locator("[data-screen=heads]").click(force=True)
     assert "config.json" in seen.wait().problem and seen.go("heads", model="lm").problem == ""
-
-
-def test_a_token_that_is_pointed_at_lights_up_in_every_column(browser: Any, pieces: Served) -> None:
     seen = StudioPage(browser, pieces).go("tokens", text=TEXT)
     seen.page.locator("[data-column=wordpiece] .tone").first.focus()
     lit = seen.page.locator("[data-column=byte] .pointed")
     assert lit.all_text_contents() == ["<0x54>", "<0x68>", "<0x65>"]
-    assert "characters 0 to 3: “The” · bytes 54 68 65" in str(seen.page.locator("#token-tip").text_content())
+    assert "characters 0 to 3: “The” · bytes 54 68 65" in seen.text("#token-tip")
     seen.page.keyboard.press("ArrowRight")
-    assert "“c”" in str(seen.page.locator("#token-tip").text_content())
+    assert "“c”" in seen.text("#token-tip")
     seen.page.evaluate("document.activeElement.blur()")
     assert lit.count() == 0
 
@@ -104,7 +101,8 @@ def test_the_merges_of_a_word_are_replayed_in_their_order(browser: Any, pieces: 
     parts, frames = ["▁", *"sees"], [["▁", *"sees"]]
     while pairs := [pair for pair in pairwise(parts) if pair in merges]:  # the plain algorithm
         at = list(pairwise(parts)).index(min(pairs, key=merges.index))
-        frames.append([*parts[:at], parts[at] + parts[at + 1], *parts[at + 2 :]])
+        parts = [*parts[:at], parts[at] + parts[at + 1], *parts[at + 2 :]]
+        frames.append(parts)
     steps = seen.page.locator(".steps li")
     texts = "all => all.map(one => [...one.querySelectorAll('span')].map(chip => chip.textContent))"
     assert steps.evaluate_all(texts) == frames
@@ -176,9 +174,7 @@ def test_the_shelf_keeps_a_few_and_reads_what_it_was_given(tmp_path: Path) -> No
         ({"text": "a" * 33, "names": [], "trained": []}, "at most 32 characters here: got 33"),
         ({"text": "a", "names": ["none"] * 9, "trained": []}, "between 0 and 8"),
     ):
-        with pytest.raises(ServiceError, match=said):
-            answer(shelf, "tokens", fields)
+        fails(ServiceError, said, answer, shelf, "tokens", fields)
     broken = answer(shelf, "tokens", {"text": "a\ud800", "names": [], "trained": keys[1:2]})[0]["columns"]
     assert "lone surrogate U+D800" in broken[0]["error"]
-    with pytest.raises(ServiceError, match="at most 128 characters"):
-        answer(shelf, "merges", {"word": "a" * 129, "trained": keys[-1]})
+    fails(ServiceError, "at most 128 characters", answer, shelf, "merges", {"word": "a" * 129, "trained": keys[-1]})

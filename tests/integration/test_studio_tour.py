@@ -14,13 +14,7 @@ from http_service import Served
 from studio_page import StudioPage
 from test_studio_predictions import shown
 
-pytestmark = pytest.mark.integration
 PACKAGE = Path(atento.__file__).parents[1]
-
-
-def test_with_nothing_given_it_opens_on_the_small_models(small: Served) -> None:
-    assert small.get("/studio/api/about").json()["models"] == list(shipped_models())
-    assert small.post("/studio/api/card", {"model": "micro-world-lm"}).json()["verbs"][0] == "generate"
 
 
 @pytest.mark.parametrize("language", ["en", pytest.param("pt-BR", marks=pytest.mark.slow)])  # its texts: test_studio.py
@@ -29,7 +23,7 @@ def test_the_keys_turn_through_ten_chapters(browser: Any, small: Served, languag
     titles, named = set(), set()
     for chapter in range(1, 11):
         assert seen.problem == "" and seen.state.get("chapter", "1") == str(chapter)
-        titles.add(seen.page.locator("#chapter-title").text_content())
+        titles.add(seen.text("#chapter-title"))
         text = str(seen.page.locator(".tour > p").first.text_content())
         assert 3 <= len(re.findall(r"[.:?!](?: |$)", text.replace(": ", " "))) <= 6, text
         assert seen.page.locator(".tour figure").is_visible() and len(shown(seen)) > 2
@@ -53,7 +47,7 @@ def test_the_keys_turn_through_ten_chapters(browser: Any, small: Served, languag
     assert seen.wait().state["chapter"] == "9"
 
 
-def test_the_figures_are_of_the_package_s_models(browser: Any, small: Served) -> None:
+def test_with_nothing_given_the_figures_are_of_the_package_s_models(browser: Any, small: Served) -> None:
     seen = StudioPage(browser, small).go("tour", chapter=3)
     weights = atento.load("micro-world-lm").attend("O gato vê a casa velha.").weights(0, 1)[5, :6]
     assert np.allclose([float(row[1].split(" ")[0]) for row in shown(seen)], weights, atol=1e-5)
@@ -62,10 +56,12 @@ def test_the_figures_are_of_the_package_s_models(browser: Any, small: Served) ->
     assert [row[0] for row in rows] == [one.token for one in found]
     assert np.allclose([float(row[1].split(" ")[0]) for row in rows], [one.probability for one in found], atol=1e-5)
     seen.page.locator("#try").click()
-    assert seen.wait().problem == "" and seen.page.locator("#masked").text_content() == "O <mask> vê a casa velha."
+    assert seen.wait().problem == "" and seen.text("#masked") == "O <mask> vê a casa velha."
     for chapter in range(1, 11):
         seen.go("tour", chapter=chapter).page.locator("#try").click()
         assert seen.wait().problem == "" and seen.state["screen"] != "tour", chapter
+    assert small.get("/studio/api/about").json()["models"] == list(shipped_models())
+    assert small.post("/studio/api/card", {"model": "micro-world-lm"}).json()["verbs"][0] == "generate"
 
 
 READ = (11, 4, 0.31, 6, None, None, None, None, None, None)  # what is known beforehand of the answers
@@ -103,15 +99,15 @@ def test_a_link_opens_a_chapter_with_a_sentence_and_a_model(browser: Any, small:
     rows = shown(seen)
     assert [row[0] for row in rows] == [group.label for group in weights.columns]
     assert np.allclose([float(row[1].split(" ")[0]) for row in rows], weights.weights[1], atol=1e-5)
-    assert weights.rows[1].label in str(seen.page.locator(".quiz label").text_content())
-    assert seen.page.locator("#line [aria-pressed=true]").text_content() == " gato"
+    assert weights.rows[1].label in seen.text(".quiz label")
+    assert seen.text("#line [aria-pressed=true]") == " gato"
     seen.page.locator("#after").click()
     assert seen.wait().state == {"screen": "tour", "chapter": "9", "model": "atento-en-pt", "text": text}
     assert shown(seen)[0][0] == model.translate(text, beam=4)
     seen.go("tour", chapter=6, model="atento-en-pt", text=text)
     assert seen.state["model"] == "micro-world-mlm"
     assert seen.page.locator("textarea").first.input_value() == "O gato vê a casa velha."
-    assert "atento-en-pt cannot be shown" in str(seen.page.locator("#instead").text_content())
+    assert "atento-en-pt cannot be shown" in seen.text("#instead")
     seen.page.locator("#before").click()
     assert seen.wait().state["model"] == "micro-world-lm"
     seen.go("tour", chapter=3, text="O menino dorme.")
@@ -139,7 +135,7 @@ def test_a_chapter_is_printed_on_one_page(browser: Any, small: Served) -> None:
 
 def test_without_the_small_models_a_chapter_says_how_to_see_its_figure(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("tour", chapter=99)
-    assert seen.problem == "" and "micro-world-tense" in str(seen.page.locator(".tour figure").text_content())
+    assert seen.problem == "" and "micro-world-tense" in seen.text(".tour figure")
     assert seen.page.locator("#try").count() == 0
     answer = studio.post("/studio/api/source", {"name": "os.system"})
     assert answer.status_code == 404 and "names no function" in answer.json()["error"]["message"]

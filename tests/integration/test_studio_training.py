@@ -31,15 +31,8 @@ from conftest import ForkServer, Running
 from http_service import served, until
 from studio_page import StudioPage, events_at, write_run
 
-pytestmark = pytest.mark.integration
-TRAINING = {
-    "batch_tokens": 400,
-    "log_every": 2,
-    "validate_every": 12,
-    "checkpoint_every": 12,
-    "samples": 1,
-    "steps": 60,
-}
+TRAINING = {"steps": 60, "batch_tokens": 400, "samples": 1, "log_every": 2, "validate_every": 12}
+TRAINING |= {"checkpoint_every": 12}
 SMALL = ["network.d_model=32", "network.d_ff=64", "network.n_heads=2", "network.n_layers=1"]
 SMALL += [f"training.{key}={value}" for key, value in TRAINING.items()]
 SMALL += ["data.train.count=200", "data.valid.count=4", "data.test.count=4", "decoding.max_new_tokens=8"]
@@ -145,7 +138,7 @@ def test_axes_smoothing_range_and_several_runs(browser: Any, tmp_path: Path) -> 
         heights = [float(one.partition(",")[2]) for one in points]
         expected = -np.log10(np.array([event["loss"] for step in range(1, 61) for event in events_at(step)[:1]]))
         assert np.corrcoef(heights, expected)[0, 1] > 0.99999
-        assert "<b>the cat</b>" in str(seen.page.locator(".sample").text_content())
+        assert "<b>the cat</b>" in seen.text(".sample")
         assert [one for one in seen.complaints if "422" not in one] == []  # a run without a checkpoint has no model yet
 
 
@@ -198,7 +191,6 @@ def test_only_what_the_command_line_named_is_read(tmp_path: Path) -> None:
 
 
 def curve(change: dict[str, Any] | None, name: str = "train.loss") -> list[list[float]]:
-    assert change is not None
     return list(change["curves"].get(name, []))
 
 
@@ -227,7 +219,6 @@ def test_changes_are_what_is_new_and_thinning_keeps_what_stands_out(tmp_path: Pa
         append(run, json.dumps({"event": "train", "step": 40_000 + step, "loss": 1.0}) + "\n")
         if step % 500 == 499:
             change = curves.changes(mark)
-            assert change is not None
             shown = ([] if change["reset"] else shown) + [value for _, value, _ in curve(change)]
             mark = Mark.read(change["mark"])
             assert len(shown) <= MOST_POINTS and mark.points >= len(shown)
@@ -299,14 +290,28 @@ def test_the_stream_beats_tells_an_error_once_and_ends_with_the_service(monkeypa
     assert events == [first, {"error": "the process ended"}, {"error": None}, {"errors": {"a": "gone"}}]
 
 
-def test_of_a_long_journal_few_lines_are_read_and_reading_on_costs_what_is_new(
+def test_of_a_long_journal_few_lines_are_read_and_then_what_is_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = write_run(tmp_path / "a", 400)
     append(run, '{"event": "train", "step": 401, "loss": 0.25}\n{"event": "end", "step": 401}\n{"event": "tra')
     size = (run / "metrics.jsonl").stat().st_size
-    monkeypatch.setattr("atento_serve.studio.run_curves._WHOLE", size // 8)
-    monkeypatch.setattr("atento_serve.studio.run_curves._BLOCK", size // 3)
+    with monkeypatch.context() as patch:
+        patch.setattr("atento_serve.studio.run_curves._WHOLE", size // 8)
+        patch.setattr("atento_serve.studio.run_curves._BLOCK", size // 3)
+        read_in_part(run)
+    run, taken = write_run(tmp_path / "b", 400), list[bytes]()
+    curves = RunCurves(run)
+    take: Callable[..., None] = curves._take
+    monkeypatch.setattr(curves, "_take", lambda line, end: (taken.append(line), take(line, end)))
+    curves.changes(Mark())
+    before = len(taken)
+    append(run, '{"event": "train", "step": 401, "loss": 0.5}\n')
+    curves.changes(Mark())
+    assert before > 400 and len(taken) == before + 1
+
+
+def read_in_part(run: Path) -> None:
     curves = RunCurves(run)
     change: Any = curves.changes(Mark())
     shown = change["curves"]
@@ -320,12 +325,3 @@ def test_of_a_long_journal_few_lines_are_read_and_reading_on_costs_what_is_new(
     news: Any = curves.changes(Mark.read(change["mark"]))
     assert [point[:2] for point in news["curves"]["train.loss"]] == [[402, 0.5]]
     assert not news["reset"] and news["every"] == 9 and news["damaged"] == 0
-    run, taken = write_run(tmp_path / "a", 400), list[bytes]()
-    curves = RunCurves(run)
-    take: Callable[..., None] = curves._take
-    monkeypatch.setattr(curves, "_take", lambda line, end: (taken.append(line), take(line, end)))
-    curves.changes(Mark())
-    before = len(taken)
-    append(run, '{"event": "train", "step": 401, "loss": 0.5}\n')
-    curves.changes(Mark())
-    assert before > 400 and len(taken) == before + 1

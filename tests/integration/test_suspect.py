@@ -13,11 +13,10 @@ from atento.base.errors import CapabilityError, DataError, UsageError
 from atento_cli.labels.next_labels import suggest
 from atento_cli.labels.suspect_labels import suspect
 from conftest import ForkServer
+from failing import fails
 from test_classification import NAMES, recipe, records
 from test_tagging import recipe as recipe_of_tags
 from test_tagging import records as records_of_tags
-
-pytestmark = pytest.mark.integration
 
 WRONG = {4: NAMES[1], 22: NAMES[2], 41: NAMES[0]}  # line -> another label than the right one
 SOURCE = {"file": "texts.tsv", "text": 0, "label": 1}
@@ -47,15 +46,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return atento.train(recipe(data, steps=80), out=here / "run", threads=1).folder
 
 
-def test_planted_labels_come_first_with_place_and_right_label(server: ForkServer, run: Path) -> None:
+def test_planted_labels_come_first_also_by_vectors_of_the_run(server: ForkServer, run: Path) -> None:
     command = ["suspect", str(run), "--folds", "3", "--threads", "1"]
-    done = server.run(*command, "--top", "3", cwd=run.parent)
-    assert done.status == 0, done.stderr
+    done = server.good(*command, "--top", "3", cwd=run.parent)
     found = table(done.stdout)
     right = dict(enumerate(records(), 1))
-    assert {place: (given, likely, text) for _, place, given, likely, text in found} == {
-        f"texts.tsv:{line}": (given, right[line][1], right[line][0]) for line, given in WRONG.items()
-    }
+    planted = {f"texts.tsv:{line}": (given, right[line][1], right[line][0]) for line, given in WRONG.items()}
+    assert {place: (given, likely, text) for _, place, given, likely, text in found} == planted
     assert [float(row[0]) for row in found] == sorted(float(row[0]) for row in found)
     assert re.search(r"^45 labels, about \d+ wrong \(\d+\.\d%\)$", done.stderr, re.MULTILINE)
     assert "fold 3 of 3" in done.stderr
@@ -71,14 +68,10 @@ def test_planted_labels_come_first_with_place_and_right_label(server: ForkServer
     estimated = int(re.findall(r"about (\d+) wrong", repeated.stderr)[0])
     listed = table(repeated.stdout)
     assert len(listed) <= estimated and {row[1] for row in listed} >= {row[1] for row in found}
-
-
-def test_vectors_of_the_run_in_place_of_training(server: ForkServer, run: Path) -> None:
-    done = server.run("suspect", "run", "--features", "--folds", "3", "--top", "3", "--threads", "1", cwd=run.parent)
-    assert done.status == 0, done.stderr
+    done = server.good("suspect", "run", "--features", "--folds", "3", "--top", "3", "--threads", "1", cwd=run.parent)
     assert "logistic on 30 vectors" in done.stderr and "step 20" not in done.stderr
-    assert len(table(done.stdout)) == 3
-    assert {int(row[1].rpartition(":")[2]) for row in table(done.stdout)} & WRONG.keys()
+    lines = [int(row[1].rpartition(":")[2]) for row in table(done.stdout)]
+    assert len(lines) == 3 and {*lines} & WRONG.keys()
     assert "45 computed" in done.stderr and "0 computed" in done.stderr  # each text is read once
 
 
@@ -99,9 +92,8 @@ def test_tags_have_the_line_of_their_word(tmp_path: Path) -> None:
     suggested = suggest(folder, pool, top=2)
     assert len(suggested) == 2 and {one.text for one in suggested} < {*pool}
     (tmp_path / "pool.txt").write_text("\n".join(pool), encoding="utf-8")
-    assert [(one.line, one.score) for one in suggest(folder, tmp_path / "pool.txt", top=2)] == [
-        (one.line + 1, pytest.approx(one.score)) for one in suggested
-    ]
+    wanted = [(one.line + 1, pytest.approx(one.score)) for one in suggested]
+    assert [(one.line, one.score) for one in suggest(folder, tmp_path / "pool.txt", top=2)] == wanted
 
 
 def test_pairs_and_records_in_memory(tmp_path: Path) -> None:
@@ -118,8 +110,7 @@ def test_pairs_and_records_in_memory(tmp_path: Path) -> None:
     (only,) = suggest(folder, tmp_path / "pool.tsv", data=rows, say=said.append)
     assert (only.text, only.pair, only.line) == ("o gato", "a pera", 1)
     assert "3 of 4 texts of " in said[0] and "are in the data of the run, or stand before" in said[0]
-    with pytest.raises(UsageError, match="from memory, not from a file, so pass it again"):
-        suspect(folder, folds=2, threads=1)
+    fails(UsageError, "from memory, not from a file, so pass it again", suspect, folder, folds=2, threads=1)
     suggest(folder, [("o gato", "a pera")], say=said.append)
     assert said[-1].startswith("warning: the pool is not compared with the data of")
 
@@ -128,8 +119,7 @@ def test_a_pool_is_ordered_and_what_it_holds_already_is_left_out(server: ForkSer
     here = run.parent
     texts = ["eu vejo pera e gato", "o Chile", "eu vejo {}".format("uva"), "o Chile", "gato gato"]
     (here / "pool.txt").write_text("\n".join(texts), encoding="utf-8")
-    done = server.run("suggest", "run", "pool.txt", cwd=here)
-    assert done.status == 0, done.stderr
+    done = server.good("suggest", "run", "pool.txt", cwd=here)
     assert "warning: 2 of 5 texts of pool.txt are in the data of the run, or stand before (pool.txt:3)" in done.stderr
     found = table(done.stdout)
     assert sorted(row[1] for row in found) == ["pool.txt:1", "pool.txt:2", "pool.txt:5"]
@@ -155,16 +145,13 @@ def test_what_suspect_refuses(server: ForkServer, run: Path, tmp_path: Path) -> 
     (tmp_path / "texts.tsv").rename(tmp_path / "moved.tsv")
     done = server.run("suspect", "rare", cwd=tmp_path)
     assert done.status == 2 and "error: texts.tsv: no such file (looked for " in done.stderr, done.stderr
-    with pytest.raises(UsageError, match="is no run: give the folder of a run"):
-        suspect(tmp_path)
+    fails(UsageError, "is no run: give the folder of a run", suspect, tmp_path)
     numbers = {"task": "regression", "data": {"train": {"memory": "train"}}, "training": {"steps": 1}}
     numbers |= {"network": {"d_model": 16, "n_heads": 2, "n_layers": 1}, "tokenizer": {"kind": "character"}}
     rows = [("a b", 1.0), ("b a", 2.0), ("c", 3.0)]
     other = atento.train(numbers, data=rows, out=tmp_path / "numbers", threads=1).folder
-    with pytest.raises(UsageError, match="is a run of regression, which does not give"):
-        suspect(other)
-    with pytest.raises(CapabilityError, match="gives no labels or tags: its task is regression"):
-        suggest(other, ["a"])
+    fails(UsageError, "is a run of regression, which does not give", suspect, other)
+    fails(CapabilityError, "gives no labels or tags: its task is regression", suggest, other, ["a"])
 
 
 def test_folds_of_other_data_are_refused(tmp_path: Path) -> None:
@@ -174,14 +161,12 @@ def test_folds_of_other_data_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="run-folds-2 holds the runs of folds, which are used as they are"):
         suspect(tmp_path / "run-folds-2", features=True)
     write(tmp_path / "texts.tsv", records())  # corrected
-    with pytest.raises(UsageError, match="the records have changed"):
-        suspect(folder, folds=2, threads=1)
+    fails(UsageError, "the records have changed", suspect, folder, folds=2, threads=1)
     with pytest.raises(DataError, match="fold-1 was trained on other data: the records have changed; train the folds"):
         suspect(tmp_path / "run-folds-2")
     assert suspect(folder, folds=2, top=1, threads=1, force=True)
     (tmp_path / "run-folds-2" / "fold-2" / "test-outputs.jsonl").unlink()
-    with pytest.raises(UsageError, match="fold-2 has not been trained and tested"):
-        suspect(tmp_path / "run-folds-2")
+    fails(UsageError, "fold-2 has not been trained and tested", suspect, tmp_path / "run-folds-2")
 
 
 def test_what_a_pool_must_be(server: ForkServer, run: Path, tmp_path: Path) -> None:

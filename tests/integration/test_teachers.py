@@ -17,8 +17,6 @@ from atento.config.reading.loading import load_recipe, recipe_schema
 from atento.tasks.tagging import word_tags
 from runs import events
 
-pytestmark = pytest.mark.integration
-
 NETWORK = {"architecture": "encoder", "d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
 WORDS = {"fruit": ("apple", "pear", "plum"), "tool": ("saw", "drill", "file")}
 TEXTS = [(f"the {word} is {place}", label) for label in WORDS for word in WORDS[label] for place in ("here", "there")]
@@ -277,7 +275,7 @@ def test_a_teacher_of_tokens_reads_none_of_the_stored_vectors(tmp_path: Path) ->
     assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0] > 1e-4
 
 
-def test_a_branch_may_have_another_teacher_and_one_that_reads_less_says_so(
+def test_a_branch_may_have_another_teacher_and_one_that_reads_less_says_it(
     teachers: list[Path], tmp_path: Path
 ) -> None:
     given = recipe(training={"checkpoint_every": 2})

@@ -25,35 +25,15 @@ from conftest import fork_server
 
 EVIL = "a\x1b[31m\x9b2J\x07\u202eb"
 # what is typed, with {} where the text is steered from; FILE holds it in every line, the model in its labels
-WALK = [
-    ["classify", "model", "file.txt"],
-    ["classify", "model", "file.txt", "--json"],
-    ["classify", "model", EVIL],
-    ["classify", EVIL, "file.txt"],
-    ["classify", f"x/{EVIL}", "file.txt"],
-    ["tag", "model", "file.txt"],
-    ["tag", "model", "file.txt", "--conll"],
-    ["tokenizer", "encode", f"./{EVIL}", "file.txt"],
-    ["config", "show", "recipe.yaml"],
-    ["config", "check", f"{EVIL}.yaml"],
-    ["config", "check", "recipe.yaml", f"{EVIL}=1"],
-    ["config", "check", "recipe.yaml", f"task={EVIL}"],
-    ["config", "explain", EVIL],
-    ["data", "stats", "recipe.yaml"],
-    ["data", "peek", "recipe.yaml"],
-    ["data", "stats", EVIL],
-    ["score", EVIL, "file.txt", "file.txt"],
-    ["score", "report", "file.txt", "file.txt"],
-    ["evaluate", "model", "bad.tsv", "--task", "classification"],
-    ["runs", "show", EVIL],
-    ["recipes", "show", EVIL],
-    ["serve", EVIL],
-    ["notes", EVIL],
-    ["collect", EVIL],
-    [EVIL],
-    ["translate", "model", f"--{EVIL}"],
-    ["translate", "model", f"--beam={EVIL}"],
-]
+LINES = """
+classify model file.txt; classify model file.txt --json; classify model {}; classify {} file.txt; notes {}; {}
+classify x/{} file.txt; tag model file.txt; tag model file.txt --conll; tokenizer encode ./{} file.txt; collect {}
+config show recipe.yaml; config check {}.yaml; config check recipe.yaml {}=1; config check recipe.yaml task={}
+config explain {}; data stats recipe.yaml; data peek recipe.yaml; data stats {}; score {} file.txt file.txt
+score report file.txt file.txt; evaluate model bad.tsv --task classification; runs show {}; recipes show {}; serve {}
+translate model --{}; translate model --beam={}
+"""
+WALK = [line.replace("{}", EVIL).split(" ") for line in LINES.strip().replace("\n", "; ").split("; ")]
 
 
 def run_all(commands: Path) -> None:
@@ -81,25 +61,15 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     classes = HeadConfig("classification", (EVIL, f"{EVIL}2"), pooling="first")
     heads = (classes, HeadConfig("tagging", (f"B-{EVIL}", f"I-{EVIL}")))
     sizes = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "max_len": 128}
-    config = NetworkConfig(
-        architecture="encoder",
-        vocab_size=tokenizer.vocab_size,
-        tokenizer_fingerprint=tokenizer.fingerprint,
-        heads=heads,
-        **sizes,  # type: ignore[arg-type]
-    )
+    of_tokens: Any = {"vocab_size": tokenizer.vocab_size, "tokenizer_fingerprint": tokenizer.fingerprint}
+    config = NetworkConfig(architecture="encoder", heads=heads, **of_tokens | sizes)
     Model(build_network(config), tokenizer, {"name": "tiny", "task": "classification"}, None).save(folder / "model")
     (folder / "file.txt").write_text(f"{EVIL}\n{EVIL} c\n", encoding="utf-8")
     (folder / "bad.tsv").write_text(f"text\tlabel\nx\t{EVIL}9\n", encoding="utf-8")
     (folder / "train.tsv").write_text(f"text\tlabel\n{EVIL}\t{EVIL}1\nc\t{EVIL}2\n" * 4, encoding="utf-8")
-    recipe = {
-        "task": "classification",
-        "name": EVIL,
-        "data": {"train": {"file": "train.tsv", "text": "text", "label": "label"}},
-        "tokenizer": {"kind": "byte"},
-        "network": {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1},
-        "training": {"steps": 1},
-    }
+    data = {"train": {"file": "train.tsv", "text": "text", "label": "label"}}
+    recipe = {"task": "classification", "name": EVIL, "data": data, "tokenizer": {"kind": "byte"}}
+    recipe |= {"network": {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1}, "training": {"steps": 1}}
     (folder / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
     return folder
 
@@ -142,12 +112,9 @@ def test_no_command_lets_a_text_steer_the_terminal(here: Path) -> None:
     assert not hidden, hidden  # each of them shows the text
 
 
-def test_help_keeps_its_colours(here: Path) -> None:
+def test_files_and_pipes_get_text_as_it_is(here: Path) -> None:
     (text,) = on_terminal(here, ["classify", "--help"], term="xterm")
     assert "\x1b[" in text and "\\u001b" not in text
-
-
-def test_files_and_pipes_get_text_as_it_is(here: Path) -> None:
     file = str(written(here, [["classify", "model", "file.txt"], ["classify", EVIL, "file.txt"]]))
     done = fork_server().run(cwd=here, test="test_terminal:run_all", commands=file)
     assert done.status == 0, done
@@ -187,11 +154,8 @@ assert log.getvalue().count({EVIL!r}) == 2
     assert not {"\x9b", "\x07", "\u202e"} & set(text) and "\x1b[31m" not in text
 
 
-@pytest.mark.parametrize("text", ["", "a\tb\nc", "مرحبا \u2067x\u2069", "😀\u200d👩", "日本"])
-def test_ordinary_text_is_shown_as_it_is(text: str) -> None:
-    assert printable(text) == text
-
-
-def test_every_control_character_is_escaped_and_json_stays_json() -> None:
+def test_ordinary_text_is_shown_as_it_is_every_control_character_escaped_and_json_stays_json() -> None:
+    for text in ("", "a\tb\nc", "مرحبا \u2067x\u2069", "😀\u200d👩", "日本"):
+        assert printable(text) == text
     assert not controls(printable("".join(map(chr, range(0x110000)))))
     assert json.loads(printable(json.dumps(EVIL, ensure_ascii=False))) == EVIL

@@ -14,9 +14,8 @@ from atento.data.records.reader import read_records
 from atento.runs.prepare import read_data
 from atento.runs.train import TrainedRun
 from conftest import ForkServer
+from failing import fails
 from runs import events
-
-pytestmark = pytest.mark.integration
 
 LETTERS = "abcdef"
 TASK = "text-to-text"
@@ -41,25 +40,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
         "task": TASK,
         "data": {"train": sources, "valid": sources},
         "tokenizer": {"kind": "word", "vocab_size": 60},
-        "network": {
-            "preset": "transformer-tiny",
-            "d_model": 48,
-            "d_ff": 96,
-            "n_heads": 4,
-            "n_layers": 1,
-            "dropout": 0.0,
-        },
-        "training": {
-            "steps": 160,
-            "batch_tokens": 256,
-            "precision": "float32",
-            "learning_rate": 5e-3,
-            "warmup": 20,
-            "label_smoothing": 0.0,
-            "validate_every": 160,
-            "checkpoint_every": 160,
-        },
+        "network": {"d_model": 48, "d_ff": 96, "n_heads": 4, "n_layers": 1, "dropout": 0.0},
+        "training": {"batch_tokens": 256, "precision": "float32", "learning_rate": 5e-3, "label_smoothing": 0.0}
+        | {"warmup": 20, **dict.fromkeys(("steps", "validate_every", "checkpoint_every"), 160)},
     }
+    recipe["network"]["preset"] = "transformer-tiny"
     (here / "recipe.json").write_text(json.dumps(recipe), encoding="utf-8")
     return atento.train(here / "recipe.json", out=here / "run", threads=1)
 
@@ -101,17 +86,15 @@ def test_f9_a_prefix_stands_before_each_source(tmp_path: Path) -> None:
         assert data.train["source"] == [f"{prefix}a"] and data.train["target"] == ["b"]
         prints.append(data.train.fingerprint)
     assert prints[0] != prints[1]  # a resumed run tells them apart
-    loaded = load_recipe(
-        {"task": "language-modeling", "data": {"train": {"world": "train", "count": 3, "prefix": "pt: "}}}
-    )
+    world = {"world": "train", "count": 3, "prefix": "pt: "}
+    loaded = load_recipe({"task": "language-modeling", "data": {"train": world}})
     assert all(text.startswith("pt: ") for text in read_data(loaded.recipe, loaded.folder, print).train["text"])
     tags = {"file": "tags.conll", "prefix": "x"}
     (tmp_path / "tags.conll").write_text("a O\n", encoding="utf-8")
     (config,) = load_recipe({"task": "tagging", "data": {"train": tags}}).recipe.data.train
-    with pytest.raises(RecipeError, match="`prefix` is for data with `source` or `text`: got tokens and tags"):
-        read_records(config, TASKS["tagging"].fields, tmp_path)
+    said = "`prefix` is for data with `source` or `text`: got tokens and tags"
+    fails(RecipeError, said, read_records, config, TASKS["tagging"].fields, tmp_path)
 
 
 def test_a_translator_does_not_generate(trained: Path) -> None:
-    with pytest.raises(CapabilityError, match="cannot continue a text"):
-        atento.load(trained).generate("a")
+    fails(CapabilityError, "cannot continue a text", atento.load(trained).generate, "a")

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,6 @@ from atento.training.step import Updater
 from failing import fails
 from runs import differences, events, last, tensors
 
-pytestmark = pytest.mark.integration
-
 RECIPE: dict[str, Any] = {
     "task": "translation",
     "name": "tiny",
@@ -41,8 +40,6 @@ RECIPE: dict[str, Any] = {
 
 def train(folder: Path, share: str = "1", shared: bool = True, **training: Any) -> Path:
     """A run of the tiny recipe; a share below 1 ends it early, as if it had been stopped."""
-    from fractions import Fraction
-
     changes = {f"training.{name}": value for name, value in training.items()} | {"tokenizer.shared": shared}
     return atento.train(RECIPE, changes, out=folder, threads=1, share=Fraction(share)).folder
 

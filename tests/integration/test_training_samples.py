@@ -1,33 +1,22 @@
 """Samples while training: what validations show is what the saved model writes; they resume, and change no weights."""
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import atento
+from atento.config.reading.loading import load_recipe
 from runs import differences, events, last, tensors
-
-pytestmark = pytest.mark.integration
 
 TINY = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "dropout": 0.1}
 DATA = {"train": {"world": "train", "count": 60}, "valid": {"world": "valid", "count": 6}, "max_len": 48}
-TRAINING = {
-    "steps": 8,
-    "batch_tokens": 128,
-    "warmup": 2,
-    "learning_rate": 1e-2,
-    "precision": "float32",
-    "validate_every": 4,
-    "checkpoint_every": 4,
-    "log_every": 4,
-    "samples": 2,
-}
+TRAINING = {"steps": 8, "batch_tokens": 128, "warmup": 2, "learning_rate": 1e-2, "precision": "float32", "samples": 2}
+TRAINING |= dict.fromkeys(("validate_every", "checkpoint_every", "log_every"), 4)
 
 
 def train(task: str, folder: Path, share: str = "1", **changes: Any) -> Path:
-    from fractions import Fraction
-
     recipe = {"task": task, "data": DATA, "network": TINY, "training": TRAINING, "metrics": []}
     recipe |= {"tokenizer": {"kind": "word", "vocab_size": 400}}
     return atento.train(recipe, changes, out=folder, threads=1, share=Fraction(share)).folder
@@ -39,7 +28,6 @@ def written_again(task: str, folder: Path, sample: dict[str, Any]) -> str:
     if task == "translation":
         return str(model.translate(sample["input"]))
     if task == "language-modeling":
-        assert model.tokenizer is not None
         return str(model.generate(sample["input"], max_new_tokens=len(model.tokenizer.encode(sample["reference"]))))
     return model.fill(sample["input"], top=1)[0].text
 
@@ -67,15 +55,10 @@ def test_samples_resume_and_change_no_weight(tmp_path: Path) -> None:
 
 
 def test_what_samples_cannot_show_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A word that each output must have, longer than a sample may be."""
+    """A word that each output must have, longer than a sample may be; a task that writes nothing."""
     words = {"decoding.required_words": ["a" * 30], "decoding.beam": 2, "tokenizer.kind": "character"}
     run = train("language-modeling", tmp_path / "run", **words)
     assert capsys.readouterr().err.count("no samples: `prefix` and `required_words` take") == 2
     assert events(run, "sample") == [] and events(run, "end")
-
-
-def test_a_task_that_writes_nothing_says_that_samples_have_no_effect(tmp_path: Path) -> None:
     recipe = {"task": "tagging", "data": {"train": {"world": "train", "labels": "pos"}}, "training": {"samples": 2}}
-    from atento.config.reading.loading import load_recipe
-
     assert any("training.samples has no effect: this task writes no text" in w for w in load_recipe(recipe).warnings)

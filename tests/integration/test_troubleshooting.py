@@ -7,38 +7,25 @@ import pytest
 
 from conftest import ForkServer
 
-pytestmark = pytest.mark.integration
 PAGE = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 HEADINGS = re.findall(r"^### `((?:error|warning): .+)`$", PAGE, flags=re.M)
 
-FILES = {
-    "three.en": b"a\nb\nc\n",
-    "two.pt": b"x\ny\n",
-    "latin.en": b"ok\nn\x81o\n",
-    "broken.tsv": b"x\ty\nonly\n",
-    "uneven.yaml": b"task: translation\ndata: {train: {source: three.en, target: two.pt}}\n",
-    "absent.yaml": b"task: translation\ndata: {train: {source: no.en, target: no.pt}}\n",
-    "latin.yaml": b"task: translation\ndata: {train: {source: latin.en, target: two.pt}}\n",
-    "broken.yaml": b"task: translation\ndata: {train: {file: broken.tsv, source: 0, target: 1}}\n",
-    "nodata.yaml": b"task: translation\n",
-    "other/notes.txt": b"not a run\n",
-}
+FILES = {"three.en": b"a\nb\nc\n", "two.pt": b"x\ny\n", "latin.en": b"ok\nn\x81o\n", "broken.tsv": b"x\ty\nonly\n"}
+FILES |= {"uneven.yaml": b"task: translation\ndata: {train: {source: three.en, target: two.pt}}\n"}
+FILES |= {"absent.yaml": b"task: translation\ndata: {train: {source: no.en, target: no.pt}}\n"}
+FILES |= {"latin.yaml": b"task: translation\ndata: {train: {source: latin.en, target: two.pt}}\n"}
+FILES |= {"broken.yaml": b"task: translation\ndata: {train: {file: broken.tsv, source: 0, target: 1}}\n"}
+FILES |= {"nodata.yaml": b"task: translation\n", "other/notes.txt": b"not a run\n"}
 WORLD = ("train", "micro-world-en-pt")
-COMMANDS = {
-    "no recipe named": ("config", "check", "micro-world-en"),
-    "unknown key": ("config", "check", "micro-world-en-pt", "training.stepz=3"),
-    "data is missing": ("config", "check", "nodata.yaml"),
-    "has no effect": ("config", "check", "micro-world-en-pt", "training.epochs=1", "training.steps=2"),
-    "no such file": ("train", "absent.yaml"),
-    "must correspond to line N": ("train", "uneven.yaml"),
-    "not UTF-8": ("train", "latin.yaml"),
-    "1 column separated": ("train", "broken.yaml"),
-    "not a run;": (*WORLD, "--out", "other"),
-    "no model at": ("translate", "nothing", "three.en"),
-    "a run of another recipe": ("train", "tiny.yaml", "network.d_model=32", "--out", "run", "--threads", "1"),
-    "cannot continue": ("generate", "run", "three.en"),
-    "neither a run": ("translate", "other", "three.en"),
-}
+COMMANDS = {"no recipe named": ("config", "check", "micro-world-en")}
+COMMANDS |= {"unknown key": ("config", "check", "micro-world-en-pt", "training.stepz=3")}
+COMMANDS |= {"data is missing": ("config", "check", "nodata.yaml")}
+COMMANDS |= {"has no effect": ("config", "check", "micro-world-en-pt", "training.epochs=1", "training.steps=2")}
+COMMANDS |= {"no such file": ("train", "absent.yaml"), "must correspond to line N": ("train", "uneven.yaml")}
+COMMANDS |= {"not UTF-8": ("train", "latin.yaml"), "1 column separated": ("train", "broken.yaml")}
+COMMANDS |= {"not a run;": (*WORLD, "--out", "other"), "no model at": ("translate", "nothing", "three.en")}
+COMMANDS |= {"a run of another recipe": ("train", "tiny.yaml", "network.d_model=32", "--out", "run", "--threads", "1")}
+COMMANDS |= {"cannot continue": ("generate", "run", "three.en"), "neither a run": ("translate", "other", "three.en")}
 
 
 def pattern(heading: str) -> re.Pattern[str]:
@@ -54,9 +41,7 @@ def folder(here: Path) -> Path:
 
 
 @pytest.mark.parametrize(("words", "command"), COMMANDS.items(), ids=COMMANDS)
-def test_the_page_quotes_what_is_printed(
-    server: ForkServer, folder: Path, words: str, command: tuple[str, ...]
-) -> None:
+def test_the_page_quotes_what_is_printed(server: ForkServer, folder: Path, words: str, command: list[str]) -> None:
     done = server.run(*command, cwd=folder)
     (heading,) = [heading for heading in HEADINGS if words in heading]
     assert pattern(heading).search(done.stderr), f"{heading}\n{done.stderr}"

@@ -14,10 +14,7 @@ from atento import __version__ as atento_version
 from http_service import served
 
 ROOT = Path(__file__).parents[2]
-NOT_OURS = {
-    "PYTHONPATH",
-    "PYTHONDONTWRITEBYTECODE",
-}  # each command would compile again what the one before has compiled
+NOT_OURS = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}  # each command would compile again what the last has compiled
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +40,14 @@ def atento(python: Path, *arguments: str, folder: Path, text: str = "") -> "subp
     return subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, check=False, env=clean)
 
 
-def test_the_wheel_has_the_five_packages_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_has_the_five_packages_and_nothing_else_and_its_models_are_small(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == PACKAGES
     for package in PACKAGES:
         assert {f"{package}/py.typed", f"{package}/README.md"} <= set(names)
+    files = [one for one in zipfile.ZipFile(wheel).infolist() if one.filename.startswith("atento_world/models/")]
+    assert sum(one.filename.endswith(".safetensors") for one in files) == 7
+    assert sum(one.file_size for one in files) < 5_000_000
 
 
 def test_the_files_hold_what_git_tracks_and_nothing_else(release: tuple[Path, Path, Path], tmp_path: Path) -> None:
@@ -72,12 +72,6 @@ def test_a_release_is_tried_as_make_dist_does(python: Path, wheel: Path, tmp_pat
     assert atento(python, "doctor", folder=tmp_path).returncode == 0
     said = tried(python, wheel, tmp_path)
     assert said[0].endswith(f"atento {atento_version}") and len(said) == 3 and "micro-world-en-pt" in said[2]
-
-
-def test_the_small_models_in_it_are_small(wheel: Path) -> None:
-    files = [one for one in zipfile.ZipFile(wheel).infolist() if one.filename.startswith("atento_world/models/")]
-    assert sum(one.filename.endswith(".safetensors") for one in files) == 7
-    assert sum(one.file_size for one in files) < 5_000_000
 
 
 def test_the_models_of_real_text_are_a_wheel_of_their_own(release: tuple[Path, Path, Path], tmp_path: Path) -> None:
