@@ -228,7 +228,12 @@ class Spelling:
         if not kind_named(self._kind).spaces and self._native:
             return self._joined_words(ids)
         text = str(self._backend.decode(ids, skip_special_tokens=False))
-        return self._joined_bytes(ids) if self._native and UNREADABLE in text and kind_named(self._kind).bytes else text
+        if not (self._native and UNREADABLE in text and kind_named(self._kind).bytes):
+            return text
+        # byte by byte: the library makes a whole run unreadable for one broken character
+        spelt = [self._spell(self.piece(token_id)) for token_id in ids]
+        joined = b"".join(spelling if isinstance(spelling, bytes) else spelling.encode("utf-8") for spelling in spelt)
+        return joined.decode("utf-8", "replace").removeprefix("" if self._kind == "byte" else " ")
 
     def _joined_words(self, ids: Sequence[int]) -> str:
         """The text of pieces that do not encode spaces, which are added by rule."""
@@ -243,12 +248,6 @@ class Spelling:
             else:
                 words[-1].append(spelling)
         return detokenize(["".join(word) for word in words])
-
-    def _joined_bytes(self, ids: Sequence[int]) -> str:
-        """The text of pieces, byte by byte; the library makes a whole run unreadable for one broken character."""
-        spelt = [self._spell(self.piece(token_id)) for token_id in ids]
-        joined = b"".join(spelling if isinstance(spelling, bytes) else spelling.encode("utf-8") for spelling in spelt)
-        return joined.decode("utf-8", "replace").removeprefix("" if self._kind == "byte" else " ")
 
 
 def detokenize(words: Sequence[str]) -> str:

@@ -94,12 +94,15 @@ class ProtectedText:
         source = self.bare if all(span.kind == "tag" for span in self.spans) else self.text
         there, digits = _items(output), {*_DIGITS.findall(output)}
         longer = digits - {*_DIGITS.findall(source)}
+        # how often several spans stand in the text, with nothing but marks between
+        several = (one for one in found_in(source) if one.parts > 1 and one.kind not in ("tag", "number"))
+        rows = Counter(source[one.start : one.end] for one in several)
         return all(
             not any(one in other for one in {*_DIGITS.findall(item)} - digits for other in longer)
             if re.match(r"\d[^a-z]*[A-Za-z]", item)
             else there[item] == count
             for item, count in _items(source).items()
-        ) and all(output.count(row) >= count for row, count in _rows(source).items())
+        ) and all(output.count(row) >= count for row, count in rows.items())
 
     def joined(self, output: str, links: Sequence[Link]) -> str:
         """A translation of `bare` with the spans set by its alignment.
@@ -115,7 +118,10 @@ class ProtectedText:
         """
         # each by the words beside it
         places = [self._in_sentence(span, output, self._place(span, output, links)) for span in self.spans]
-        pairs, parts = self._pairs(), dict[tuple[int, int], list[Part]]()
+        halves = [number for number, span in enumerate(self.spans) if span.is_half]
+        # the numbers of the opening and the closing tags, the inner pairs first
+        pairs = [(halves[a], halves[b]) for a, b in pairs_of(self.spans[number].text for number in halves)]
+        parts = dict[tuple[int, int], list[Part]]()
         tags = {number for pair in pairs for number in pair}
         for first, last in pairs:
             begin, after = self.spans[first].at, self.spans[last].at
@@ -149,11 +155,6 @@ class ProtectedText:
                 around = []
             keys.append(((*max(own + around, key=len, default=()), (place, place, number)), place, number))
         return _set(output, [(place, self.spans[number]) for _, place, number in sorted(keys)])
-
-    def _pairs(self) -> list[tuple[int, int]]:
-        """The numbers of the spans that are an opening tag and its closing one, the inner pairs first."""
-        tags = [number for number, span in enumerate(self.spans) if span.is_half]
-        return [(tags[first], tags[last]) for first, last in pairs_of(self.spans[number].text for number in tags)]
 
     def _in_sentence(self, span: Span, output: str, place: int) -> int:
         """A place, before the mark that ends a sentence unless the span stood behind one."""
@@ -247,12 +248,6 @@ def _items(text: str) -> Counter[str]:
         signs = re.sub(r"[\w.,:/-]|\s", "", match[0]) if match.lastgroup == "number" else ""
         items[match[0].strip(signs + "\u00a0\u202f ") + signs if signs else match[0]] += match.lastgroup != "tag"
     return +items
-
-
-def _rows(text: str) -> Counter[str]:
-    """How often several spans stand in a text, with nothing but marks between."""
-    rows = (one for one in found_in(text) if one.parts > 1 and one.kind not in ("tag", "number"))
-    return Counter(text[one.start : one.end] for one in rows)
 
 
 def has_words(text: str) -> bool:

@@ -89,7 +89,10 @@ class Masking:
             chosen = self._tokens(counts, rows, draw)
         else:
             assert words is not None
-            of_rows = _words_of(np.take_along_axis(words, positions, axis=1), counts)
+            of_tokens = np.take_along_axis(words, positions, axis=1)  # differs between neighbouring words
+            begins = np.diff(of_tokens, axis=1, prepend=of_tokens[:, :1] - 1) != 0  # the first token begins a word
+            begins &= np.arange(of_tokens.shape[1]) < counts[:, np.newaxis]  # nothing behind the end begins one
+            of_rows = _Words(counts, begins, np.maximum(0, np.cumsum(begins, axis=1) - 1), begins.sum(axis=1))
             if self.unit == "words":
                 chosen = _treated(of_rows, self._words(of_rows, rows, draw), None, rows, draw)
             else:
@@ -211,13 +214,6 @@ class _Words:
         row, token = np.nonzero(self.begins)
         start[row, self.number[row, token]] = token  # the first token of each word
         return start
-
-
-def _words_of(words: NDArray[np.int64], size: NDArray[np.int64]) -> _Words:
-    """Return the words of tokens, from any numbers (B,L) that differ between neighbouring words."""
-    begins = np.diff(words, axis=1, prepend=words[:, :1] - 1) != 0  # the first token always begins a word
-    begins &= np.arange(words.shape[1]) < size[:, np.newaxis]  # nothing behind the end begins a word
-    return _Words(size, begins, np.maximum(0, np.cumsum(begins, axis=1) - 1), begins.sum(axis=1))
 
 
 def _treated(

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +43,9 @@ def paragraphs(read: Callable[[], Iterable[Line]]) -> Iterator[Line]:
     """
     lengths, broken = _measured(read())
     room = _ROOM * _usual_length(lengths)  # characters of a line that is nearly full
-    words = _counts(read(), broken) if broken else Counter[str]()
+    texts = (line[1].strip() for line in (read() if broken else ()) if not isinstance(line, DataError))
+    # how often broken words stand inside lines; words with hyphens are counted as one
+    words = Counter(word for text in texts for word in _WORDS.findall(text.lower()) if word in broken)
     begun, parts = 0, [""]  # its first line's number, and its lines, of which the last is not yet final
     for line in read():
         if isinstance(line, DataError):
@@ -113,12 +115,6 @@ def looks_wrapped(texts: Sequence[str], numbers: Sequence[int]) -> bool:
             neighbours += 1
             broken += texts[at - 1].rstrip()[-1:] not in _ENDS and texts[at].lstrip()[:1].islower()
     return neighbours >= _NEIGHBOURS and broken >= _BROKEN_SHARE * neighbours
-
-
-def _counts(lines: Iterable[Line], chosen: Set[str]) -> Counter[str]:
-    """Count some words inside lines; words with hyphens are counted as one."""
-    texts = (line[1].strip() for line in lines if not isinstance(line, DataError))
-    return Counter(word for text in texts for word in _WORDS.findall(text.lower()) if word in chosen)
 
 
 def _broken(line: str, following: str) -> tuple[str, str] | None:

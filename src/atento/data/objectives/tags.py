@@ -176,7 +176,11 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     numbers = tag_numbers(split, head.labels)
     sentences = encode_sentences(preparation.tokenizer, network, split["tokens"])
     room = room_for(preparation.longest, template)
-    windows = [_cut(number, pieces, room) for number, pieces in enumerate(sentences)]
+    ends = [len(pieces.ids) if room is None else min(room, len(pieces.ids)) for pieces in sentences]  # exclusive
+    windows = [  # the beginnings of the sentences, up to `room` ids; their words are those that begin within
+        Window(number, 0, end, 0, sum(start < end for start in pieces.starts))
+        for number, (pieces, end) in enumerate(zip(sentences, ends))
+    ]
     # report how many sentences were cut, and how many words that leaves out
     cut = [(pieces, window) for pieces, window in zip(sentences, windows) if window.end < len(pieces.ids)]
     if cut:
@@ -189,12 +193,6 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     rows = zip((words[row].tolist() for row in range(len(words))), numbers)
     store.columns["tags"] = Ragged([[own[word] if word >= 0 else -1 for word in row] for row, own in rows])
     return preparation.planned(store, Tags(network, head), config.weight)
-
-
-def _cut(number: int, pieces: Pieces, room: int | None) -> Window:
-    """Return the beginning of a sentence, up to `room` ids."""
-    end = len(pieces.ids) if room is None else min(room, len(pieces.ids))  # exclusive
-    return Window(number, 0, end, 0, sum(start < end for start in pieces.starts))  # words that begin within
 
 
 @dataclass(frozen=True)

@@ -73,9 +73,10 @@ class DocumentSentences:
         by_sentence = {old: new if NUMBERED.sub("", new).strip() else old for old, new in clean}  # tags are no words
         outputs = [by_sentence[sentence] for sentence in self._all]
         texts = zip(self._document.texts, self._pieces)
-        return self._document.written([self._text(text, pieces, outputs) for text, pieces in texts], language)
-
-    def _text(self, text: str, pieces: Sequence[Piece], outputs: Sequence[str]) -> str:
-        """A text in translation; as it was, spaces between sentences too, where each is its own translation."""
-        is_same = all(outputs[piece] == self._all[piece] for piece in pieces if isinstance(piece, int))
-        return text if is_same else joined(pieces, outputs)
+        written = [  # as it was, spaces between sentences too, where each sentence is its own translation
+            text
+            if all(outputs[one] == self._all[one] for one in pieces if isinstance(one, int))
+            else joined(pieces, outputs)
+            for text, pieces in texts
+        ]
+        return self._document.written(written, language)
