@@ -245,7 +245,14 @@ class Index:
             UsageError: an empty query, an unknown column, or an option out of range. CapabilityError: no ranker.
         """
         queries, allowed = texts_of(query), self._allowed(where)
-        _check_search(queries, by, top=top, within=within)
+        if by not in get_args(By):
+            raise UsageError(f"unknown `by` {by!r}{nearest(str(by), list(get_args(By)))}")
+        for name, value in (("top", top), ("within", within)):
+            if type(value) is not int or value < 1:
+                raise UsageError(f"`{name}` must be a whole number of at least 1: got {value!r}")
+        for number, text in enumerate(queries, 1):
+            if not text.strip():
+                raise UsageError(f"query{f' {number}' if len(queries) > 1 else ''} is empty: give words to search for")
         if rerank is not None:
             numbers_of(rerank, [])  # refused before the search
         depth = top if by != "both" and rerank is None else max(top, within)
@@ -304,18 +311,6 @@ class Index:
                 f"{self._state.model_hash[:12]}, and {name} has {digest[:12]}; make the index again, or give that model"
             )
         return loaded
-
-
-def _check_search(queries: Sequence[str], by: str, **numbers: int) -> None:
-    """Raises UsageError: a query without text, or an option out of range."""
-    if by not in get_args(By):
-        raise UsageError(f"unknown `by` {by!r}{nearest(str(by), list(get_args(By)))}")
-    for name, value in numbers.items():
-        if type(value) is not int or value < 1:
-            raise UsageError(f"`{name}` must be a whole number of at least 1: got {value!r}")
-    for number, text in enumerate(queries, 1):
-        if not text.strip():
-            raise UsageError(f"query{f' {number}' if len(queries) > 1 else ''} is empty: give words to search for")
 
 
 def _loaded(model: TaskModel | str | Path) -> tuple[TaskModel, str, str]:

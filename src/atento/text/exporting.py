@@ -48,9 +48,9 @@ def exported_files(
     settings_read = {} if tokenizer.native else as_settings(tokenizer.files())
     config: dict[str, object] = {name: settings_read[name] for name in _KEPT if name in settings_read}
     config |= special_strings(tokenizer.specials)
-    contents = [content for content, _ in template.single]
-    if len(contents) == 3 and contents[1] == "A":  # tokens around a text, such as BERT's and RoBERTa's
-        first, last = contents[0], contents[2]
+    around = [content for content, _ in template.single]
+    if len(around) == 3 and around[1] == "A":  # tokens around a text, such as BERT's and RoBERTa's
+        first, last = around[0], around[2]
         assert isinstance(first, int) and isinstance(last, int)
         config |= {"cls_token": names[first], "sep_token": names[last]}
     config |= {"tokenizer_class": "PreTrainedTokenizerFast", **settings}

@@ -276,7 +276,17 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     texts = zip(windows.offsets, split["answers"])
     answers = [answer_tokens(offsets, accepted[0]) if accepted else None for offsets, accepted in texts]
     labels = label_windows(windows, answers)
-    _leave_out(preparation, windows, answers, labels)
+    # questions whose answer has no token teach nothing
+    bad = [record for record, accepted in enumerate(split["answers"]) if accepted and answers[record] is None]
+    if bad:
+        text = split["answers"][bad[0]][0].text
+        message = f"{split.where(bad[0])}: the tokenizer has no token for the answer {text!r}"
+        if not data.skip_bad:
+            raise DataError(message)
+        preparation.report(f"warning: {counted(len(bad), 'question')} left out, first {message}")
+        numbers = windows.of_records()
+        for window in (window for record in bad for window in numbers[record]):
+            labels[window] = NOT_LEARNED
     _warn(preparation, windows, answers, labels)
     windows.store.columns["span"] = Ragged([list(span) for span in labels])
     store, learned = windows.store, [row for row, label in enumerate(labels) if label != NOT_LEARNED]
@@ -285,25 +295,6 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
         store = MemoryStore({name: Ragged.of_arrays([column[row] for row in learned]) for name, column in columns})
     # as in the published training script: else long windows would count more than short ones
     return preparation.planned(store, Spans(network, head), config.weight, equal_examples=True)
-
-
-def _leave_out(
-    preparation: Preparation, windows: ContextWindows, answers: Answers, labels: list[tuple[int, int]]
-) -> None:
-    """Take the labels from the windows of questions whose answer has no token, in place, and count them in a warning.
-    Raises DataError: there is such a question, and `data.skip_bad` is false.
-    """
-    split = preparation.split
-    bad = [record for record, accepted in enumerate(split["answers"]) if accepted and answers[record] is None]
-    if not bad:
-        return
-    message = f"{split.where(bad[0])}: the tokenizer has no token for the answer {split['answers'][bad[0]][0].text!r}"
-    if not preparation.recipe.data.skip_bad:
-        raise DataError(message)
-    preparation.report(f"warning: {counted(len(bad), 'question')} left out, first {message}")
-    numbers = windows.of_records()
-    for window in (window for record in bad for window in numbers[record]):
-        labels[window] = NOT_LEARNED
 
 
 def _warn(

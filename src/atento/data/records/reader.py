@@ -173,7 +173,13 @@ def _read(
             return replace(records, wrapped=lines and looks_wrapped(records["text"], records.origins.lines))
         present, rows = file_rows(source, form, fields, folder, files)
         records = collect(rows, present, (source.file,), source.count, skip_bad, FORMATS[form].lacking)
-        records = _without_marks(records) if form == "conll" and "tokens" in records.columns else records
+        if form == "conll" and "tokens" in records.columns:
+            words, mark = without_marks(records["tokens"])  # of a language, as in WikiANN's files
+            if mark is not None:
+                unmarked = {**records.columns, "tokens": words}
+                note = f"the mark {mark!r} before every word is left out"
+                seal = fingerprint(*unmarked.values())
+                records = replace(records, columns=unmarked, fingerprint=seal, notes=(*records.notes, note))
         quotes = note_of_quotes(records.columns, records.where) if form == "tsv" else None
         header = header_notes(records.columns, records.where) if FORMATS[form].by_number else ()
         notes = [*([quotes] if quotes else []), *header]
@@ -188,16 +194,6 @@ def records_in_memory(
     """
     records, present = with_optional(records, fields)
     return collect(records_in(records, present, name), present, (name,), count, skip_bad)
-
-
-def _without_marks(records: Records) -> Records:
-    """Records of words without the marks of a language that WikiANN's files have."""
-    words, mark = without_marks(records["tokens"])
-    if mark is None:
-        return records
-    columns = {**records.columns, "tokens": words}
-    note = f"the mark {mark!r} before every word is left out"
-    return replace(records, columns=columns, fingerprint=fingerprint(*columns.values()), notes=(*records.notes, note))
 
 
 def file_rows(

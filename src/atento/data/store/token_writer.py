@@ -45,28 +45,23 @@ class TokenWriter:
         self.folder, self.plan, self.shard_tokens = folder, dict(plan), shard_tokens
         self.dtype = np.dtype(str(plan["dtype"]))
         self._write(folder / PLAN, json.dumps(self.plan, indent=2).encode() + b"\n")
-        self.records = self._complete()
-        self.resumed = len(self.records)
-
-    def _complete(self) -> list[ShardRecord]:
-        """Return the shards that are written and sound, up to the first that is not; remove what follows them."""
-        records: list[ShardRecord] = []
-        while (record := read_json(part_path(self.folder, "shard", len(records)))) is not None:  # written last
+        # the shards that are written and sound, up to the first that is not; what follows them is removed
+        self.records = list[ShardRecord]()
+        while (record := read_json(part_path(folder, "shard", len(self.records)))) is not None:  # written last
             try:
-                whole = all(
-                    sha256_of(part_path(self.folder, part, len(records))) == record["sha256"][part] for part in PARTS
-                )
+                number = len(self.records)
+                whole = all(sha256_of(part_path(folder, part, number)) == record["sha256"][part] for part in PARTS)
                 shard = ShardRecord(**record)
             except (DataError, KeyError, TypeError):
                 break
             if not whole:
                 break
-            records.append(shard)
-        names = {part_path(self.folder, part, n).name for n in range(len(records)) for part in ("shard", *PARTS)}
-        for path in self.folder.iterdir():
+            self.records.append(shard)
+        names = {part_path(folder, part, n).name for n in range(len(self.records)) for part in ("shard", *PARTS)}
+        for path in folder.iterdir():
             if path.name.startswith(tuple(f"{part}-" for part in ("shard", *PARTS))) and path.name not in names:
                 path.unlink()
-        return records
+        self.resumed = len(self.records)
 
     def write(self, sources: Sequence[Texts], pool: EncodingPool, report: Callable[[int, int], None]) -> None:
         """Write every shard that is missing.
