@@ -86,7 +86,12 @@ class Masking:
         counts, spans = may.sum(axis=1), list[NDArray[np.int64]]()  # (B,)
         positions = np.argsort(~may, axis=1, kind="stable")[:, : int(counts.max(initial=0))]  # those that may, first
         if self.unit == "tokens":
-            chosen = self._tokens(counts, rows, draw)
+            most = int(counts.max(initial=0))  # the most tokens of a row
+            drawn = grid_hashes(rows, 3 * most + 1, draw.seed, draw.epoch)  # order, treatment, random token, rounding
+            ranked, n = self._first(drawn, counts, np.take_along_axis(drawn, 3 * counts[:, np.newaxis], 1))
+            row, place = np.nonzero(np.arange(most) < n[:, np.newaxis])  # the first n of each ranking
+            treatment, random = drawn[row, counts[row] + place], drawn[row, 2 * counts[row] + place]
+            chosen = _Chosen(row, ranked[row, place], treatment, random)
         else:
             assert words is not None
             of_tokens = np.take_along_axis(words, positions, axis=1)  # differs between neighbouring words
@@ -101,15 +106,6 @@ class Masking:
         flat = chosen.row * may.shape[1] + positions[chosen.row, chosen.index]  # in the flat ids, changed in place
         self._replace(ids.view(-1).numpy(), labels.view(-1).numpy(), flat, chosen.treatment, chosen.random)
         return spans
-
-    def _tokens(self, counts: NDArray[np.int64], rows: NDArray[np.int64], draw: Draw) -> "_Chosen":
-        """Choose among the tokens (B,) of each row; one draw a row gives order, treatment, random token, rounding."""
-        most = int(counts.max(initial=0))  # the most units of a row
-        drawn = grid_hashes(rows, 3 * most + 1, draw.seed, draw.epoch)  # order, treatment, random token, rounding
-        ranked, n = self._first(drawn, counts, np.take_along_axis(drawn, 3 * counts[:, np.newaxis], 1))
-        row, place = np.nonzero(np.arange(most) < n[:, np.newaxis])  # the first n of each ranking
-        treatment, random = drawn[row, counts[row] + place], drawn[row, 2 * counts[row] + place]
-        return _Chosen(row, ranked[row, place], treatment, random)
 
     def _words(self, words: "_Words", rows: NDArray[np.int64], draw: Draw) -> NDArray[np.bool_]:
         """Choose words: boolean (B,W)."""

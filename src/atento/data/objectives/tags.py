@@ -93,19 +93,18 @@ def encode_sentences(tokenizer: Tokenizer, network: NetworkConfig, sentences: It
 
     A network that reads whole words (ELMo) gets one id for each word.
     """
-    return [_encoded(tokenizer, network, sentence) for sentence in sentences]
-
-
-def _encoded(tokenizer: Tokenizer, network: NetworkConfig, sentence: Sequence[str]) -> Pieces:
     if reads_words(network):
-        words = readable(tokenizer, sentence)
-        return Pieces(word_ids(tokenizer, words), list(range(len(words))), words)
-    encoded = tokenizer.encode_words(sentence)
-    starts: dict[int, int] = {}
-    for position, word in enumerate(encoded.word_ids):
-        if word is not None:
-            starts.setdefault(word, position)  # the first piece of a word
-    return Pieces(encoded.ids, [starts[word] for word in range(len(sentence))], encoded.words)
+        read = (readable(tokenizer, sentence) for sentence in sentences)
+        return [Pieces(word_ids(tokenizer, words), list(range(len(words))), words) for words in read]
+    every = []
+    for sentence in sentences:
+        encoded = tokenizer.encode_words(sentence)
+        starts: dict[int, int] = {}
+        for position, word in enumerate(encoded.word_ids):
+            if word is not None:
+                starts.setdefault(word, position)  # the first piece of a word
+        every.append(Pieces(encoded.ids, [starts[word] for word in range(len(sentence))], encoded.words))
+    return every
 
 
 def windows_as_store(

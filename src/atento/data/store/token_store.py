@@ -328,10 +328,8 @@ def stored_statistics(store: TokenStore, longest: int, n_special: int) -> dict[s
     lengths = np.searchsorted(ends, ranks).tolist()
     tokens = {"total": store.tokens, **dict(zip(("min", *(f"p{part}" for part in PERCENTILES), "max"), lengths))}
     over = int(counts[max(0, longest - n_special + 1) :].sum())  # + 1: more than there is room for
-    places = (
-        (first, np.flatnonzero(np.diff(starts.astype(np.int64)) == lengths[-1])) for first, _, starts in store.shards()
-    )
-    longest_text = next(first + int(at[0]) for first, at in places if len(at))
+    of_shards = ((first, np.diff(starts.astype(np.int64))) for first, _, starts in store.shards())
+    longest_text = next(first + int(own.argmax()) for first, own in of_shards if (own == lengths[-1]).any())
     return {
         "texts": total,
         "text_characters": store.characters,

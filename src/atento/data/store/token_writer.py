@@ -77,7 +77,17 @@ class TokenWriter:
             done = [record for record in self.records if record.source == number]
             if done and done[-1].last:
                 continue
-            self._write_source(number, self._skipped(texts(), done), pool, report)
+            left = texts()
+            for record in done:  # its texts are passed over, and compared with what was written
+                digest = hashlib.sha256()
+                for _ in range(record.texts):
+                    digest.update(f"{next(left, '')}\0".encode())
+                if digest.hexdigest() != record.text:
+                    raise DataError(
+                        f"{self.folder}: the text has changed since a part of it was tokenized; delete the folder, or "
+                        "use --force, to make the store again"
+                    )
+            self._write_source(number, left, pool, report)
 
     def finish(self, files: Sequence[Mapping[str, object]]) -> None:
         """Write the manifest.
@@ -95,19 +105,6 @@ class TokenWriter:
             "shards": [asdict(record) for record in self.records],
         }
         self._write(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
-
-    def _skipped(self, texts: Iterator[str], done: Sequence[ShardRecord]) -> Iterator[str]:
-        """Return the texts after those of the shards that are written, which are compared."""
-        for record in done:
-            digest = hashlib.sha256()
-            for _ in range(record.texts):
-                digest.update(f"{next(texts, '')}\0".encode())
-            if digest.hexdigest() != record.text:
-                raise DataError(
-                    f"{self.folder}: the text has changed since a part of it was tokenized; delete the folder, or use "
-                    "--force, to make the store again"
-                )
-        return texts
 
     def _write_source(
         self, number: int, texts: Iterator[str], pool: EncodingPool, report: Callable[[int, int], None]

@@ -22,18 +22,16 @@ class Passages:
 
     def text(self, text: str) -> list[Piece]:
         """A text: line breaks, tabs and spaces around a line stay; sentences of a line are joined by one space."""
-        return [piece for line in _LINES.split(text) for piece in self._line(line)]
-
-    def _line(self, line: str) -> list[Piece]:
-        words = line.strip()
-        if not words:
-            return [line]
-        start = line.index(words)
-        pieces: list[Piece] = [line[:start]]
-        for sentence in split_sentences(words):
-            pieces += [len(self.sentences), " "]
-            self.sentences.append(sentence)
-        pieces[-1] = line[start + len(words) :]  # what stands behind the last sentence
+        pieces: list[Piece] = []
+        for line in _LINES.split(text):
+            words = line.strip()
+            start = line.index(words)
+            pieces.append(line[:start] if words else line)
+            for sentence in split_sentences(words):
+                pieces += [len(self.sentences), " "]
+                self.sentences.append(sentence)
+            if words:
+                pieces[-1] = line[start + len(words) :]  # what stands behind the last sentence
         return pieces
 
 
