@@ -269,7 +269,11 @@ class Index:
                 scores = bm25(self._segments, words)
                 having = [may & (own > 0) for own, may in zip(scores, allowed)]
                 rankings.append(self._first(scores, having, depth))
-            hits = [self._hit(*pair) for pair in (fused(rankings) if len(rankings) > 1 else rankings[0])[:depth]]
+            hits = list[Hit]()
+            for row, score in (fused(rankings) if len(rankings) > 1 else rankings[0])[:depth]:
+                segment = int(np.searchsorted(self._starts, row, side="right")) - 1  # rows count over all segments
+                line = self._segments[segment].document(row - int(self._starts[segment]))
+                hits.append(Hit(**vars(line), score=score))
             if rerank is not None:
                 numbers = numbers_of(rerank, [(text, hit.text) for hit in hits])
                 hits = sorted((replace(hit, score=own) for hit, own in zip(hits, numbers)), key=lambda hit: -hit.score)
@@ -283,11 +287,6 @@ class Index:
         found = [best(own, may, n) for own, may in zip(scores, allowed)]
         pairs = (zip((rows + at).tolist(), own.tolist()) for (rows, own), at in zip(found, self._starts))
         return sorted(chain.from_iterable(pairs), key=lambda pair: -pair[1])[:n]
-
-    def _hit(self, row: int, score: float) -> Hit:
-        """The line with a number, counted over all segments."""
-        segment = int(np.searchsorted(self._starts, row, side="right")) - 1
-        return Hit(**vars(self._segments[segment].document(row - int(self._starts[segment]))), score=score)
 
     def _allowed(self, where: Where | None) -> list[NDArray[np.bool_]]:
         """Which rows of each segment are there, and have one of the values of each column."""

@@ -130,7 +130,11 @@ class ProtectedText:
             held = [(link.start, link.end, link.weight) for link in inside]
             things = [number for number in range(first + 1, last) if number not in tags]
             if words and not held and not things:  # none of its words is linked
-                start, end = _free_word(output, links, places[first])
+                # the nearest word that has no link
+                spans = (match.span() for match in re.finditer(r"\w+", output))
+                free = [(a, b) for a, b in spans if not any(link.start < b and a < link.end for link in links)]
+                place = places[first]
+                start, end = min(free, key=lambda word: abs(word[0] - place), default=(place, place))
                 links = [*links, Link(start, end, begin, after)]  # no longer free
                 held = [(start, end, 1.0)] * (start < end)
             if held and words.endswith(_MARKS):  # its last mark is in it
@@ -232,13 +236,6 @@ def _beside(blanks: str, letter: str) -> str | None:
     if not letter:
         return blanks or " "
     return None if not blanks and has_spaces(letter) else blanks
-
-
-def _free_word(output: str, links: Sequence[Link], place: int) -> tuple[int, int]:
-    """Begin and end of the word nearest to a place in an output that no link has; the place twice if there is none."""
-    words = [match.span() for match in re.finditer(r"\w+", output)]
-    free = [(a, b) for a, b in words if not any(link.start < b and a < link.end for link in links)]
-    return min(free, key=lambda word: abs(word[0] - place), default=(place, place))
 
 
 def _items(text: str) -> Counter[str]:

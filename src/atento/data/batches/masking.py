@@ -99,22 +99,18 @@ class Masking:
             begins &= np.arange(of_tokens.shape[1]) < counts[:, np.newaxis]  # nothing behind the end begins one
             of_rows = _Words(counts, begins, np.maximum(0, np.cumsum(begins, axis=1) - 1), begins.sum(axis=1))
             if self.unit == "words":
-                chosen = _treated(of_rows, self._words(of_rows, rows, draw), None, rows, draw)
+                is_chosen = np.zeros((len(rows), int(of_rows.count.max(initial=0))), dtype=np.bool_)  # (B,W)
+                drawn = grid_hashes(rows, is_chosen.shape[1] + 1, draw.seed, draw.epoch, after=(_UNITS_KEY,))
+                rounding = np.take_along_axis(drawn, of_rows.count[:, np.newaxis], 1)
+                ranked, n = self._first(drawn, of_rows.count, rounding)  # (B,W) and (B,)
+                np.put_along_axis(is_chosen, ranked, np.arange(ranked.shape[1]) < n[:, np.newaxis], axis=1)
+                chosen = _treated(of_rows, is_chosen, None, rows, draw)
             else:
                 is_chosen, first, spans = self._spans(of_rows, rows, draw)
                 chosen = _treated(of_rows, is_chosen, first, rows, draw)
         flat = chosen.row * may.shape[1] + positions[chosen.row, chosen.index]  # in the flat ids, changed in place
         self._replace(ids.view(-1).numpy(), labels.view(-1).numpy(), flat, chosen.treatment, chosen.random)
         return spans
-
-    def _words(self, words: "_Words", rows: NDArray[np.int64], draw: Draw) -> NDArray[np.bool_]:
-        """Choose words: boolean (B,W)."""
-        n = words.count  # (B,)
-        is_chosen = np.zeros((len(rows), int(n.max(initial=0))), dtype=np.bool_)
-        drawn = grid_hashes(rows, is_chosen.shape[1] + 1, draw.seed, draw.epoch, after=(_UNITS_KEY,))
-        ranked, chosen = self._first(drawn, n, np.take_along_axis(drawn, n[:, np.newaxis], 1))  # (B,W), and (B,)
-        np.put_along_axis(is_chosen, ranked, np.arange(ranked.shape[1]) < chosen[:, np.newaxis], axis=1)
-        return is_chosen
 
     def _spans(
         self, words: "_Words", rows: NDArray[np.int64], draw: Draw

@@ -41,7 +41,15 @@ def paragraphs(read: Callable[[], Iterable[Line]]) -> Iterator[Line]:
         read: returns the file's lines from the first one on; bad ones are yielded unchanged, and the lines around them
             are joined.
     """
-    lengths, broken = _measured(read())
+    # the lines of each length, blank ones aside, and the words broken at a line's end, in two forms
+    lengths, broken, last = Counter[int](), set[str](), ""
+    for line in read():
+        if isinstance(line, DataError) or not (text := line[1].strip()):
+            continue
+        lengths[len(text)] += 1
+        if (sides := _broken(last, text)) is not None:
+            broken |= {sides[0] + sides[1], f"{sides[0]}-{sides[1]}"}
+        last = text  # a word may go on from this line to the next
     room = _ROOM * _usual_length(lengths)  # characters of a line that is nearly full
     texts = (line[1].strip() for line in (read() if broken else ()) if not isinstance(line, DataError))
     # how often broken words stand inside lines; words with hyphens are counted as one
@@ -63,21 +71,6 @@ def paragraphs(read: Callable[[], Iterable[Line]]) -> Iterator[Line]:
             begun, parts = number, [text]
     if parts[-1]:
         yield begun, "".join(parts)
-
-
-def _measured(lines: Iterable[Line]) -> tuple[Counter[int], set[str]]:
-    """Count the lines of each length, blank ones aside, and collect the words broken at a line's end, in two forms."""
-    lengths: Counter[int] = Counter()
-    broken: set[str] = set()
-    last = ""
-    for line in lines:
-        if isinstance(line, DataError) or not (text := line[1].strip()):
-            continue
-        lengths[len(text)] += 1
-        if (sides := _broken(last, text)) is not None:
-            broken |= {sides[0] + sides[1], f"{sides[0]}-{sides[1]}"}
-        last = text  # a word may go on from this line to the next
-    return lengths, broken
 
 
 def _usual_length(lengths: Mapping[int, int]) -> float:
