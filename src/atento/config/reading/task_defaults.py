@@ -19,9 +19,10 @@ def with_defaults(tree: Node) -> Node:
     defaults = dict(TASKS[task].defaults)
     network = tree.value.get("network")
     value = None if network is None else network.value
-    if isinstance(value, str) or (isinstance(value, dict) and not {"preset", "architecture"}.isdisjoint(value)):
+    named = isinstance(value, str) or (isinstance(value, dict) and not {"preset", "architecture"}.isdisjoint(value))
+    if network is not None and named:
         network_defaults = defaults.pop("network", {})  # a named network is used as it is ...
-        name = network if isinstance(value, str) else value.get("preset")
+        name = network if isinstance(network.value, str) else network.value.get("preset")
         preset = PRESETS[name.value]() if name and isinstance(name.value, str) and name.value in PRESETS else None
         fits = preset and not preset.heads and preset.architecture in TASKS[task].architectures
         if fits and "heads" in network_defaults:
