@@ -236,11 +236,10 @@ def _end_of_markup(document: str, begin: int, elements: OpenElements) -> int:
         if tag[5] and tag[1]:
             elements.end(tag[2].lower())
         elif tag[5]:  # else the document ends within the tag, which is then none
-            attributes: dict[str, str] = {}  # those that may say that the element is not translated
+            own: dict[str, str] = {}  # attributes that may say that the element is not translated
             if "translate" in tag[3].lower() or "class" in tag[3].lower():
-                attributes = {key: value for key, value, _, _ in reversed(attributes_of(tag[3], 0, len(tag[3])))}
-            no = attributes.get("translate", "").lower() == "no"
-            is_kept = no or "notranslate" in attributes.get("class", "").split()
+                own = {key: value for key, value, _, _ in reversed(attributes_of(tag[3], 0, len(tag[3])))}
+            is_kept = own.get("translate", "").lower() == "no" or "notranslate" in own.get("class", "").split()
             elements.begin(tag[2].lower(), is_kept=is_kept, is_closed="/" in tag[4])
         return tag.end()
     if document.startswith("<!--", begin):
