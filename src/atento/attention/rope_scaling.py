@@ -63,18 +63,15 @@ class Stretch:
         if self.trained_len is None:
             return rates / self.factor
         if self.yarn:
-            first, last = self._pairs(rates)  # the pairs between which angles are scaled in part
+            # the pairs with about `high` and `low` turns, between which angles are scaled in part
+            logarithms = rates.log()
+            step = float(logarithms[0] - logarithms[-1]) / max(1, len(rates) - 1) or 1.0  # between neighbours
+            turns = (self.high, self.low)
+            begin, end = (math.log(self.trained_len / (turn * 2 * math.pi)) / step for turn in turns)
+            first, last = max(math.floor(begin), 0), min(math.ceil(end), 2 * len(rates) - 1)  # rounded outwards
             place = (torch.arange(len(rates), device=rates.device) - first) / max(last - first, 1e-3)
             unscaled = 1.0 - place.clamp(0.0, 1.0)  # share that keeps its angle
         else:
             n_turns = self.trained_len * rates / (2 * math.pi)  # full turns in `trained_len` positions
             unscaled = ((n_turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0)  # share that keeps its angle
         return rates * (unscaled + (1.0 - unscaled) / self.factor)
-
-    def _pairs(self, rates: Tensor) -> tuple[int, int]:
-        """The pairs with about `high` and `low` turns, counted from 0 and rounded outwards."""
-        assert self.trained_len is not None
-        logarithms = rates.log()
-        step = float(logarithms[0] - logarithms[-1]) / max(1, len(rates) - 1) or 1.0  # between neighbours
-        first, last = (math.log(self.trained_len / (turns * 2 * math.pi)) / step for turns in (self.high, self.low))
-        return max(math.floor(first), 0), min(math.ceil(last), 2 * len(rates) - 1)

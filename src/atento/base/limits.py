@@ -105,11 +105,8 @@ class LimitedReader(io.RawIOBase):
         """Read the next bytes into `buffer` and return their number."""
         count = self._bytes.readinto(buffer)
         self._read += count
-        if self._read - self._checked >= WINDOW:
-            self._check()
-        return count
-
-    def _check(self) -> None:
+        if self._read - self._checked < WINDOW:
+            return count
         unpacked, packed = self._read - self._checked, self._packed.tell() - self._checked_packed
         self._checked, self._checked_packed = self._read, self._packed.tell()
         if self._unpack and unpacked > RATIO * packed:
@@ -118,14 +115,13 @@ class LimitedReader(io.RawIOBase):
                 f"({unpacked >> 20} MiB out of {packed >> 10} KiB), which text does not; unpack the file first if this "
                 "is intended"
             )
-        if self._streamed:
-            return
-        free = free_memory()
+        free = None if self._streamed else free_memory()
         if free is not None and free < self._read:
             raise DataError(
                 f"{self._name}: does not fit into memory: {self._read >> 20} MiB are read and {free >> 20} MiB of "
                 "memory are free; give a smaller file"
             )
+        return count
 
 
 class ZstandardReader(io.RawIOBase):

@@ -92,7 +92,18 @@ class DraftNetwork:
         """The proposals for the outputs in the state."""
         ids: list[list[int]] = [[] for _ in written]
         probabilities: list[list[Tensor]] = [[] for _ in written]
-        unread = self._unread(written)
+        # take back what was not accepted; the tokens of each output that have still to be read, one at least
+        unread, too_many = list[list[int]](), list[int]()
+        for output, new in zip(self._outputs, written):
+            read = self._read[output]
+            same = next((n for n, (mine, its) in enumerate(zip(read, new)) if mine != its), min(len(read), len(new)))
+            if same == len(new) and new:  # the last token is read again, for its logits
+                same -= 1
+            too_many.append(len(read) - same)
+            unread.append([*self._unread_first.pop(output, []), *new[same:]])
+            self._read[output] = list(new)
+        if any(too_many) and self._state is not None:
+            self._state = self._steps.take_back(self._state, too_many)
         for step in range(max(most)):
             logits = self._step(unread)
             rows = [row for row, count in enumerate(most) if count > step]  # those that propose this many
@@ -108,21 +119,6 @@ class DraftNetwork:
                     unread[row] = [token]
                     self._read[self._outputs[row]].append(token)
         return [Proposal(row, torch.stack(drawn) if drawn else None) for row, drawn in zip(ids, probabilities)]
-
-    def _unread(self, written: Sequence[list[int]]) -> list[list[int]]:
-        """Take back what was not accepted; the tokens of each output that have still to be read, one at least."""
-        unread, too_many = [], []
-        for output, ids in zip(self._outputs, written):
-            read = self._read[output]
-            same = next((n for n, (mine, its) in enumerate(zip(read, ids)) if mine != its), min(len(read), len(ids)))
-            if same == len(ids) and ids:  # the last token is read again, for its logits
-                same -= 1
-            too_many.append(len(read) - same)
-            unread.append([*self._unread_first.pop(output, []), *ids[same:]])
-            self._read[output] = list(ids)
-        if any(too_many) and self._state is not None:
-            self._state = self._steps.take_back(self._state, too_many)
-        return unread
 
     def _step(self, unread: Sequence[Sequence[int]]) -> Tensor:
         """Read the tokens of each output, none of some; the logits (R,V) after the last of each."""

@@ -16,7 +16,7 @@ from atento.decoding.beam.beam_search import beam
 from atento.decoding.choosing import row_seed
 from atento.decoding.contract import Request, StateT, StepFunction
 from atento.decoding.hypothesis import Hypothesis
-from atento.decoding.risk import Ranking, minimum_bayes_risk_choice
+from atento.decoding.risk import minimum_bayes_risk_choice
 from atento.decoding.strategies import MBR, Beam, Sample
 from atento.decoding.token_loop import token_search
 
@@ -47,41 +47,32 @@ def mbr(
     """
     pools = _pools(step_function, begin, first, strategy.candidates, request, 0)  # 0: the candidates' side
     evidence = None if strategy.evidence is None else _pools(step_function, begin, first, strategy.evidence, request, 1)
-    results: list[list[Hypothesis]] = []
+    text, results = strategy.text or spelled, list[list[Hypothesis]]()
     for row, pool in enumerate(pools):
         utility = strategy.utility
         if of_input := getattr(utility, "of_input", None):  # it reads what the outputs are of
             utility = of_input(request.prompts[row])
-        of_row = replace(strategy, utility=utility)
-        ranking, pool = _ranking(pool, None if evidence is None else evidence[row], of_row, request.seeds[row])
+        # "uniform" counts each draw, "model" each different output once
+        by_model, given = strategy.weights == "model", None if evidence is None else evidence[row]
+        pool = _different(pool) if by_model or given is not None else pool  # a repeated draw has one probability
+        given = _different(given) if by_model and given is not None else given
+        ranking = minimum_bayes_risk_choice(
+            [text(hypothesis.ids) for hypothesis in pool],
+            None if given is None else [text(hypothesis.ids) for hypothesis in given],
+            utility,
+            weights=_probabilities(pool if given is None else given) if by_model else None,
+            log_probs=[hypothesis.log_prob for hypothesis in pool],
+            self_comparison=strategy.self_comparison,
+            method=strategy.method,
+            keep=max(strategy.keep, strategy.n_best),
+            confidence=strategy.confidence,
+            seed=request.seeds[row],
+        )
         ranked = [replace(pool[index], score=float(ranking.expected[index])) for index in ranking.order]
         results.append(_different(ranked, strategy.text)[: strategy.n_best])
         if request.trace is not None and ranking.matrix is not None:
             request.trace.note("risk", ranking.matrix)
     return results
-
-
-def _ranking(
-    pool: list[Hypothesis], evidence: list[Hypothesis] | None, strategy: MBR, seed: int
-) -> tuple[Ranking, list[Hypothesis]]:
-    """The candidates of one row and their ranking. "uniform" counts each draw, "model" each different output once."""
-    by_model = strategy.weights == "model"
-    pool = _different(pool) if by_model or evidence is not None else pool  # a repeated draw has one probability
-    evidence = _different(evidence) if by_model and evidence is not None else evidence
-    text = strategy.text or spelled
-    ranking = minimum_bayes_risk_choice(
-        [text(hypothesis.ids) for hypothesis in pool],
-        None if evidence is None else [text(hypothesis.ids) for hypothesis in evidence],
-        strategy.utility,
-        weights=_probabilities(pool if evidence is None else evidence) if by_model else None,
-        log_probs=[hypothesis.log_prob for hypothesis in pool],
-        self_comparison=strategy.self_comparison,
-        method=strategy.method,
-        keep=max(strategy.keep, strategy.n_best),
-        confidence=strategy.confidence,
-        seed=seed,
-    )
-    return ranking, pool
 
 
 def _pools(

@@ -17,7 +17,6 @@ from atento.inference.engine import Engine, largest_weight, suits, takes_graph
 from atento.inference.onnx_graph import AttentionSizes, CacheOfLayer, Graph, Terms, embedded, layer, rows_of
 from atento.networks.layers import Block
 from atento.networks.stack.stack_decoders import Decoder, EncoderDecoder, stack_that_writes
-from atento.networks.vocabulary import VocabularyHead
 
 
 class StepGraph:
@@ -52,7 +51,13 @@ class StepGraph:
             attend += [partial(self._attend_source, number, block)] if has_source else []
             x = layer(graph, x, block, network.config.norm == "pre", *attend)
         x = x if stack.norm is None else graph.norm(x, stack.norm)
-        self._project(x, network.vocabulary_head, network.projection)
+        head = network.vocabulary_head
+        if head.transform is not None:
+            x = graph.linear(x, head.transform.dense.weight, head.transform.dense.bias)
+            x = graph.norm(graph.activate(x, head.transform.activation), head.transform.norm)
+        x = x if head.scale == 1.0 else graph.node("Mul", x, graph.weight(torch.tensor(head.scale)))
+        graph.linear(x, network.projection, head.bias, name="logits")
+        graph.output("logits", "R", self._vocabulary)
         self._session = graph.session()
 
     def __call__(
@@ -149,13 +154,3 @@ class StepGraph:
         shape = "sources", sizes.kv_heads, "source length", sizes.width
         keys, values = (graph.input(f"source {name}{number}", *shape) for name in ("keys", "values"))
         return graph.attend(q, keys, values, "source bias", sizes)
-
-    def _project(self, x: str, head: VocabularyHead, matrix: Tensor) -> None:
-        """Hidden x (R,D) -> the output "logits" (R,V)."""
-        graph, transform = self._graph, head.transform
-        if transform is not None:
-            x = graph.activate(graph.linear(x, transform.dense.weight, transform.dense.bias), transform.activation)
-            x = graph.norm(x, transform.norm)
-        x = x if head.scale == 1.0 else graph.node("Mul", x, graph.weight(torch.tensor(head.scale)))
-        graph.linear(x, matrix, head.bias, name="logits")
-        graph.output("logits", "R", self._vocabulary)

@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.attention.multihead import MultiHeadAttention
 from atento.base.precision import best_precision, cpu_features, has_bfloat16_products
 from atento.inference.int8_linear import Int8Linear
 from atento.inference.packed_linear import (
@@ -146,32 +145,27 @@ def pack_decoder(stack: Stack, precision: Precision, **kept: Unpack[Kept]) -> No
     """Replace the linear maps of a decoder's layers by packed ones; what is read of a source, once, is not int8."""
     steps: Kept = {**kept, "steps": True}
     for block in stack.layers:
-        if block.cross_attention is not None:
-            _pack_cross_attention(block.cross_attention, precision, steps)
+        attention = block.cross_attention
+        linear: nn.Module | None = None if attention is None else attention.input
+        if attention is not None and isinstance(linear, nn.Linear):
+            queries = attention.n_heads * attention.d_head  # outputs of the map: Q, then K and V
+            weight, bias = linear.weight, linear.bias
+            biases = (None, None) if bias is None else (bias[:queries], bias[queries:])
+            halved = precision == "int8" and weight.dtype == torch.float32 and has_packed_products()
+            parts = (
+                pack(weight[:queries], biases[0], precision, **steps),
+                ConvertedLinear(weight[queries:], biases[1], inner=torch.bfloat16)
+                if halved and best_precision("cpu") == "bfloat16"
+                else pack(
+                    weight[queries:],
+                    biases[1],
+                    "float32" if precision == "int8" else precision,
+                    as_it_is=steps.get("as_it_is", False),
+                ),
+            )
+            packed = PackedModule(linear, *parts, sizes=(queries, linear.out_features - queries))
+            setattr(attention, "input", packed)  # noqa: B010 - the attribute has the type of what is replaced
         pack_modules(block, precision, **steps)
-
-
-def _pack_cross_attention(attention: MultiHeadAttention, precision: Precision, kept: Kept) -> None:
-    linear: nn.Module = attention.input
-    if not isinstance(linear, nn.Linear):
-        return
-    queries = attention.n_heads * attention.d_head  # outputs of the map: Q, then K and V
-    weight, bias = linear.weight, linear.bias
-    biases = (None, None) if bias is None else (bias[:queries], bias[queries:])
-    halved = precision == "int8" and weight.dtype == torch.float32 and has_packed_products()
-    parts = (
-        pack(weight[:queries], biases[0], precision, **kept),
-        ConvertedLinear(weight[queries:], biases[1], inner=torch.bfloat16)
-        if halved and best_precision("cpu") == "bfloat16"
-        else pack(
-            weight[queries:],
-            biases[1],
-            "float32" if precision == "int8" else precision,
-            as_it_is=kept.get("as_it_is", False),
-        ),
-    )
-    packed = PackedModule(linear, *parts, sizes=(queries, linear.out_features - queries))
-    setattr(attention, "input", packed)  # noqa: B010 - the attribute has the type of what is replaced
 
 
 def copy_sharing_weights(network: ModuleT) -> ModuleT:

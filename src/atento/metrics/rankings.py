@@ -12,8 +12,6 @@ from atento.metrics.score import Score, check_pairs, ratio
 
 # Query, document and its grade. None: nobody judged the document, which counts as a wrong one.
 Judgement = tuple[str, str, float | None]
-# Of the documents that were ranked, their grades in that order, 0 for wrong ones; and the grades of all right ones
-Ranked = tuple[list[float], list[float]]
 Pair = tuple[str, float | None]  # the second text of a pair, and the score of the pair
 Relevant = Sequence[int | Sequence[int]] | None  # of each query: its right document or documents
 _BLOCK = 4_000_000  # similarities in memory at once: 32 MB
@@ -97,14 +95,6 @@ def _score(
     predictions: Sequence[float | None],
     references: Sequence[Judgement],
 ) -> Score:
-    queries = _by_query(predictions, references)
-    rows = [[value(ranked, right) if right else 0.0, 1.0] for ranked, right in queries]  # the 1 counts the query
-    parts = {"queries": float(len(rows))}
-    return Score(name, ratio(summed(rows)), parts, "ties:trec_eval", rows, ratio, digits=4)
-
-
-def _by_query(predictions: Sequence[float | None], references: Sequence[Judgement]) -> list[Ranked]:
-    """The rankings of all queries."""
     import numpy as np
 
     if not len(predictions) and not references:
@@ -122,14 +112,16 @@ def _by_query(predictions: Sequence[float | None], references: Sequence[Judgemen
         documents[document] = None if score is None else float(np.float32(score)), max(0.0, grade or 0.0)
     if not any(grade > 0 for documents in queries.values() for _, grade in documents.values()):
         raise UsageError("no document is right: a grade must be above 0")
-    ranked = []
+    rows = []
     for documents in queries.values():
         found = [(score, name, grade) for name, (score, grade) in documents.items() if score is not None]
         # trec_eval's order of equal scores: the larger name first
         found.sort(reverse=True, key=lambda document: (document[0], document[1].encode()))
         right = [grade for _, grade in documents.values() if grade > 0]  # also those that the ranking lacks
-        ranked.append(([grade for _, _, grade in found], right))
-    return ranked
+        # the 1 counts the query
+        rows.append([value([grade for _, _, grade in found], right) if right else 0.0, 1.0])
+    parts = {"queries": float(len(rows))}
+    return Score(name, ratio(summed(rows)), parts, "ties:trec_eval", rows, ratio, digits=4)
 
 
 # Similarities --------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any, Literal
+from typing import Literal
 
 from atento.base.errors import ScoreWarning, UsageError
 
@@ -134,7 +134,7 @@ def resampled(scores: Sequence[Score], samples: int, seed: int) -> Iterator[tupl
     number = len(scores[0].segments)
     if number == 1:
         doubt("one item alone does not vary: its interval has no width, and a test of it no meaning")
-    rows: list[object] = [np.asarray(score.segments, dtype=np.float64) for score in scores]
+    rows = [np.asarray(score.segments, dtype=np.float64) for score in scores]
     generator = np.random.default_rng(seed)
     block = max(1, _BLOCK // number)
     for begin in range(0, samples, block):
@@ -142,11 +142,9 @@ def resampled(scores: Sequence[Score], samples: int, seed: int) -> Iterator[tupl
         drawn = generator.choice(number, size=(size, number), replace=True)  # (size,N) numbers of segments
         drawn += np.arange(size)[:, None] * number  # a range of numbers for each sample, so that one count serves all
         counts = np.bincount(drawn.ravel(), minlength=size * number).reshape(size, number).astype(np.float64)
-        yield tuple(_values(score, row, counts) for score, row in zip(scores, rows))
-
-
-def _values(score: Score, rows: Any, counts: object) -> list[float]:
-    """The values of samples that have segment n as often as counts (S,N) say; rows (N,width)."""
-    if score.values_of is not None:
-        return score.values_of(counts)
-    return [score.combine(total) for total in (counts @ rows).tolist()]  # (S,N) by (N,width)
+        yield tuple(
+            [score.combine(total) for total in (counts @ row).tolist()]  # (size,N) by (N,width)
+            if score.values_of is None
+            else score.values_of(counts)
+            for score, row in zip(scores, rows)
+        )

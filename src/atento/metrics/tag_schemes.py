@@ -35,10 +35,17 @@ def entities(tags: Sequence[str], scheme: str | None = None) -> list[Span]:
         UsageError: a tag of another form or of another scheme; there is no such scheme.
     """
     words = [_parts(tag, scheme) for tag in tags]
+    spans: list[Span] = []
     if scheme is None:
-        return _lenient(words)
+        before, kind_before = "O", "_"
+        for number, (prefix, kind) in enumerate(words):
+            if prefix != "O":
+                continues = prefix in "IE" and before in ("B", "I") and kind == kind_before  # in the way of conlleval
+                start = spans.pop()[1] if continues else number  # the entity grows by this word
+                spans.append((kind, start, number + 1))
+            before, kind_before = prefix, kind
+        return spans
     if scheme == "IOB1":
-        spans: list[Span] = []
         number = 0
         while number < len(words):
             prefix, kind = words[number]
@@ -56,7 +63,14 @@ def entities(tags: Sequence[str], scheme: str | None = None) -> list[Span]:
     if scheme == "IOB2":  # an entity begins with B
         begins = [number for number, (prefix, _) in enumerate(words) if prefix == "B"]
         return [(words[number][1], number, _end(words, number, "I")) for number in begins]
-    return _bioes(words)
+    for number, (prefix, kind) in enumerate(words):  # an entity is S, or B, any number of I, and E
+        if prefix == "S":
+            spans.append((kind, number, number + 1))
+        elif prefix == "B":
+            end = _end(words, number, "I")
+            if end < len(words) and words[end] == ("E", kind):  # without E it is no entity
+                spans.append((kind, number, end + 1))
+    return spans
 
 
 def scheme_of(sentences: Iterable[Sequence[str]]) -> str | None:
@@ -200,31 +214,6 @@ def _parts(tag: str, scheme: str | None) -> tuple[str, str]:
     if prefix != "O" and scheme is not None and prefix not in _PREFIXES[scheme]:
         raise UsageError(f"{scheme} has the prefixes {', '.join(_PREFIXES[scheme])}: got {tag!r}")
     return _AS_BIOES.get(prefix, prefix), kind or "_"
-
-
-def _lenient(words: list[tuple[str, str]]) -> list[Span]:
-    spans: list[Span] = []
-    before, kind_before = "O", "_"
-    for number, (prefix, kind) in enumerate(words):
-        if prefix != "O":
-            continues = prefix in "IE" and before in ("B", "I") and kind == kind_before  # in the way of conlleval
-            start = spans.pop()[1] if continues else number  # the entity grows by this word
-            spans.append((kind, start, number + 1))
-        before, kind_before = prefix, kind
-    return spans
-
-
-def _bioes(words: list[tuple[str, str]]) -> list[Span]:
-    """An entity is S, or B, any number of I, and E."""
-    spans: list[Span] = []
-    for number, (prefix, kind) in enumerate(words):
-        if prefix == "S":
-            spans.append((kind, number, number + 1))
-        elif prefix == "B":
-            end = _end(words, number, "I")
-            if end < len(words) and words[end] == ("E", kind):  # without E it is no entity
-                spans.append((kind, number, end + 1))
-    return spans
 
 
 def _end(words: list[tuple[str, str]], start: int, prefix: str) -> int:

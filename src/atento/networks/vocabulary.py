@@ -293,9 +293,16 @@ def cross_entropy(
     Returns:
         The summed loss, and the summed negative log-likelihood without smoothing; float64 scalars in nats.
     """
-    if hidden.dtype == torch.float16:
-        return _scaled_cross_entropy(hidden, weight, targets, smoothing, bias, r_drop)
     vocab_size = len(weight)
+    if hidden.dtype == torch.float16:
+        # Blocks are computed again in the backward pass, which knows the scale of the loss: most of a gradient that has
+        # not been multiplied by it is below 6e-8, and so 0.
+        rows = max(1, _rows_of_block(hidden, vocab_size) // (hidden.dim() - 1))  # of each pass
+        loss = nll = torch.zeros((), dtype=torch.float64, device=hidden.device)
+        for h, y in zip(hidden.split(rows, dim=-2), targets.split(rows)):
+            of_block = checkpoint(plain_cross_entropy, h, weight, y, smoothing, bias, r_drop, use_reentrant=False)
+            loss, nll = loss + of_block[0], nll + of_block[1].detach()
+        return loss, nll
     missing = -vocab_size % _GPU_MULTIPLE if hidden.is_cuda and hidden.dtype == torch.bfloat16 else 0
     if missing:  # words that no row predicts
         bias = F.pad(weight.new_zeros(vocab_size) if bias is None else bias, (0, missing), value=_NEVER)
@@ -303,18 +310,3 @@ def cross_entropy(
     passes, r_drop = (hidden, r_drop) if hidden.dim() == 3 else (hidden.unsqueeze(0), 0.0)
     loss, nll = _ChunkedCrossEntropy.apply(passes, weight, bias, targets, smoothing, r_drop, vocab_size)
     return (loss, nll) if hidden.dim() == 2 else (loss / 2, nll / 2)  # half of both passes: their mean
-
-
-def _scaled_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, bias: Tensor | None, r_drop: float
-) -> tuple[Tensor, Tensor]:
-    """The same in float16: blocks are computed again in the backward pass, which knows the scale of the loss.
-
-    Most of a gradient that has not been multiplied by it is below 6e-8, and so 0.
-    """
-    rows = max(1, _rows_of_block(hidden, weight.shape[0]) // (hidden.dim() - 1))  # of each pass
-    loss = nll = torch.zeros((), dtype=torch.float64, device=hidden.device)
-    for h, y in zip(hidden.split(rows, dim=-2), targets.split(rows)):
-        of_block = checkpoint(plain_cross_entropy, h, weight, y, smoothing, bias, r_drop, use_reentrant=False)
-        loss, nll = loss + of_block[0], nll + of_block[1].detach()
-    return loss, nll

@@ -245,7 +245,14 @@ class Index:
             UsageError: an empty query, an unknown column, or an option out of range. CapabilityError: no ranker.
         """
         queries, allowed = texts_of(query), self._allowed(where)
-        _check_search(queries, by, top=top, within=within)
+        if by not in get_args(By):
+            raise UsageError(f"unknown `by` {by!r}{nearest(str(by), list(get_args(By)))}")
+        for name, value in (("top", top), ("within", within)):
+            if type(value) is not int or value < 1:
+                raise UsageError(f"`{name}` must be a whole number of at least 1: got {value!r}")
+        for number, text in enumerate(queries, 1):
+            if not text.strip():
+                raise UsageError(f"query{f' {number}' if len(queries) > 1 else ''} is empty: give words to search for")
         if rerank is not None:
             numbers_of(rerank, [])  # refused before the search
         depth = top if by != "both" and rerank is None else max(top, within)
@@ -262,7 +269,11 @@ class Index:
                 scores = bm25(self._segments, words)
                 having = [may & (own > 0) for own, may in zip(scores, allowed)]
                 rankings.append(self._first(scores, having, depth))
-            hits = [self._hit(*pair) for pair in (fused(rankings) if len(rankings) > 1 else rankings[0])[:depth]]
+            hits = list[Hit]()
+            for row, score in (fused(rankings) if len(rankings) > 1 else rankings[0])[:depth]:
+                segment = int(np.searchsorted(self._starts, row, side="right")) - 1  # rows count over all segments
+                line = self._segments[segment].document(row - int(self._starts[segment]))
+                hits.append(Hit(**vars(line), score=score))
             if rerank is not None:
                 numbers = numbers_of(rerank, [(text, hit.text) for hit in hits])
                 hits = sorted((replace(hit, score=own) for hit, own in zip(hits, numbers)), key=lambda hit: -hit.score)
@@ -276,11 +287,6 @@ class Index:
         found = [best(own, may, n) for own, may in zip(scores, allowed)]
         pairs = (zip((rows + at).tolist(), own.tolist()) for (rows, own), at in zip(found, self._starts))
         return sorted(chain.from_iterable(pairs), key=lambda pair: -pair[1])[:n]
-
-    def _hit(self, row: int, score: float) -> Hit:
-        """The line with a number, counted over all segments."""
-        segment = int(np.searchsorted(self._starts, row, side="right")) - 1
-        return Hit(**vars(self._segments[segment].document(row - int(self._starts[segment]))), score=score)
 
     def _allowed(self, where: Where | None) -> list[NDArray[np.bool_]]:
         """Which rows of each segment are there, and have one of the values of each column."""
@@ -304,18 +310,6 @@ class Index:
                 f"{self._state.model_hash[:12]}, and {name} has {digest[:12]}; make the index again, or give that model"
             )
         return loaded
-
-
-def _check_search(queries: Sequence[str], by: str, **numbers: int) -> None:
-    """Raises UsageError: a query without text, or an option out of range."""
-    if by not in get_args(By):
-        raise UsageError(f"unknown `by` {by!r}{nearest(str(by), list(get_args(By)))}")
-    for name, value in numbers.items():
-        if type(value) is not int or value < 1:
-            raise UsageError(f"`{name}` must be a whole number of at least 1: got {value!r}")
-    for number, text in enumerate(queries, 1):
-        if not text.strip():
-            raise UsageError(f"query{f' {number}' if len(queries) > 1 else ''} is empty: give words to search for")
 
 
 def _loaded(model: TaskModel | str | Path) -> tuple[TaskModel, str, str]:

@@ -159,7 +159,15 @@ class WordTable:
         sizes = ends - starts
         low = eights[starts] & _MASKS[np.minimum(sizes, 8)]  # the first eight bytes
         high = eights[starts + 8] & _MASKS[np.clip(sizes - 8, 0, 8)]  # the next eight
-        numbers = self._found(low, high)
+        numbers = np.full(len(low), -1)  # -1 for a word that is not in the table
+        slots, open_ = self._slots(low, high), np.arange(len(low))
+        while len(open_):
+            entries = self._table[slots]  # (words,3)
+            equal = (entries[:, 0] == low[open_]) & (entries[:, 1] == high[open_])
+            taken = entries[:, 2] > 0  # the number + 1; 0: a free slot
+            numbers[open_] = np.where(equal & taken, entries[:, 2].astype(np.int64) - 1, -1)
+            on = np.flatnonzero(taken & ~equal)  # another word has the slot: the next one
+            slots, open_ = (slots[on] + 1) % len(self._table), open_[on]
         is_long = sizes > _KEY  # longer than the key of the table
         bounds = zip(starts[is_long].tolist(), ends[is_long].tolist())
         numbers[is_long] = [self._long.get(data[start:end], -1) for start, end in bounds]
@@ -173,7 +181,14 @@ class WordTable:
             numbers[new] = [number_of[word] for word in spelled]
             self._long.update((word, number) for word, number in number_of.items() if _KEY < len(word) <= _LONGEST)
             short = np.array([place for word, place in first.items() if len(word) <= _KEY], dtype=np.int64)
-            self._add(low[short], high[short], numbers[short])
+            # put them into the table, each into the first free slot from its own on
+            entries = np.stack([low[short], high[short], (numbers[short] + 1).astype(np.uint64)], axis=1)  # (words,3)
+            slots = self._slots(low[short], high[short])
+            while len(entries):
+                free = np.flatnonzero(self._table[slots, 2] == 0)
+                self._table[slots[free]] = entries[free]  # of several words for one slot, one has it now
+                behind = np.flatnonzero(self._table[slots, 2] != entries[:, 2])  # whose slot another word took
+                slots, entries = (slots[behind] + 1) % len(self._table), entries[behind]
         return numbers
 
     def _slots(self, low: NDArray[np.uint64], high: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -182,29 +197,6 @@ class WordTable:
         mixed = (mixed ^ (mixed >> np.uint64(32))) * _FACTORS[2]
         slots: NDArray[np.int64] = (mixed >> np.uint64(64 - _SLOTS)).astype(np.int64)
         return slots
-
-    def _found(self, low: NDArray[np.uint64], high: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The numbers of words; -1 for a word that is not in the table."""
-        numbers = np.full(len(low), -1)
-        slots, open_ = self._slots(low, high), np.arange(len(low))
-        while len(open_):
-            entries = self._table[slots]  # (words,3)
-            equal = (entries[:, 0] == low[open_]) & (entries[:, 1] == high[open_])
-            taken = entries[:, 2] > 0  # the number + 1; 0: a free slot
-            numbers[open_] = np.where(equal & taken, entries[:, 2].astype(np.int64) - 1, -1)
-            on = np.flatnonzero(taken & ~equal)  # another word has the slot: the next one
-            slots, open_ = (slots[on] + 1) % len(self._table), open_[on]
-        return numbers
-
-    def _add(self, low: NDArray[np.uint64], high: NDArray[np.uint64], numbers: NDArray[np.int64]) -> None:
-        """Put different words into the table, each into the first free slot from its own on."""
-        entries = np.stack([low, high, (numbers + 1).astype(np.uint64)], axis=1)  # (words,3)
-        slots = self._slots(low, high)
-        while len(entries):
-            free = np.flatnonzero(self._table[slots, 2] == 0)
-            self._table[slots[free]] = entries[free]  # of several words for one slot, one has it now
-            left = np.flatnonzero(self._table[slots, 2] != entries[:, 2])  # whose slot another word took
-            slots, entries = (slots[left] + 1) % len(self._table), entries[left]
 
 
 class _Rows:

@@ -47,7 +47,12 @@ def exported_files(
     data |= {"post_processor": post_processor(template, names), "truncation": None, "padding": None}
     settings_read = {} if tokenizer.native else as_settings(tokenizer.files())
     config: dict[str, object] = {name: settings_read[name] for name in _KEPT if name in settings_read}
-    config |= special_strings(tokenizer.specials) | _framing(template, names)
+    config |= special_strings(tokenizer.specials)
+    around = [content for content, _ in template.single]
+    if len(around) == 3 and around[1] == "A":  # tokens around a text, such as BERT's and RoBERTa's
+        first, last = around[0], around[2]
+        assert isinstance(first, int) and isinstance(last, int)
+        config |= {"cls_token": names[first], "sep_token": names[last]}
     config |= {"tokenizer_class": "PreTrainedTokenizerFast", **settings}
     config.setdefault("clean_up_tokenization_spaces", False)
     if tokenizer.native:
@@ -77,13 +82,3 @@ def post_processor(template: Template, names: Mapping[int, str]) -> dict[str, ob
         "pair": [piece(slot) for slot in template.pair],
         "special_tokens": {name: {"id": name, "ids": [i], "tokens": [name]} for i, name in names.items()},
     }
-
-
-def _framing(template: Template, names: Mapping[int, str]) -> dict[str, str]:
-    """`cls_token` and `sep_token` of a template with tokens around a text, such as BERT's and RoBERTa's."""
-    contents = [content for content, _ in template.single]
-    if len(contents) != 3 or contents[1] != "A":
-        return {}
-    first, last = contents[0], contents[2]
-    assert isinstance(first, int) and isinstance(last, int)
-    return {"cls_token": names[first], "sep_token": names[last]}

@@ -226,28 +226,23 @@ class Spelling:
             runs = groupby(ids, self._whole.__contains__)
             return "".join("".join(map(self.piece, run)) if whole else self.text(list(run)) for whole, run in runs)
         if not kind_named(self._kind).spaces and self._native:
-            return self._joined_words(ids)
+            words: list[list[str]] = []  # pieces do not encode spaces, which are added by rule
+            for token_id in ids:
+                piece = self.piece(token_id)
+                spelling = " " + piece if token_id in self._special_ids else self._spell(piece)
+                if isinstance(spelling, bytes):
+                    spelling = spelling.decode("utf-8", "replace")
+                if spelling.startswith(" ") or not words:
+                    words.append([spelling.removeprefix(" ")])
+                else:
+                    words[-1].append(spelling)
+            return detokenize(["".join(word) for word in words])
         text = str(self._backend.decode(ids, skip_special_tokens=False))
-        return self._joined_bytes(ids) if self._native and UNREADABLE in text and kind_named(self._kind).bytes else text
-
-    def _joined_words(self, ids: Sequence[int]) -> str:
-        """The text of pieces that do not encode spaces, which are added by rule."""
-        words: list[list[str]] = []
-        for token_id in ids:
-            piece = self.piece(token_id)
-            spelling = " " + piece if token_id in self._special_ids else self._spell(piece)
-            if isinstance(spelling, bytes):
-                spelling = spelling.decode("utf-8", "replace")
-            if spelling.startswith(" ") or not words:
-                words.append([spelling.removeprefix(" ")])
-            else:
-                words[-1].append(spelling)
-        return detokenize(["".join(word) for word in words])
-
-    def _joined_bytes(self, ids: Sequence[int]) -> str:
-        """The text of pieces, byte by byte; the library makes a whole run unreadable for one broken character."""
+        if not (self._native and UNREADABLE in text and kind_named(self._kind).bytes):
+            return text
+        # byte by byte: the library makes a whole run unreadable for one broken character
         spelt = [self._spell(self.piece(token_id)) for token_id in ids]
-        joined = b"".join(spelling if isinstance(spelling, bytes) else spelling.encode("utf-8") for spelling in spelt)
+        joined = b"".join(one if isinstance(one, bytes) else one.encode("utf-8") for one in spelt)
         return joined.decode("utf-8", "replace").removeprefix("" if self._kind == "byte" else " ")
 
 

@@ -24,7 +24,15 @@ def all_spellings(ids: Sequence[int], tokenizer: Tokenizer, most: int = 256) -> 
     text = b"".join(_bytes(one) for one in spelled if one is not None)
     if None in spelled or len(text) > _LONGEST:
         return [tuple(ids)]
-    pieces = _pieces_of(tokenizer)
+    if tokenizer not in _PIECES:
+        made: dict[bytes, list[int]] = {}
+        for piece in range(tokenizer.vocab_size):
+            if spelling := tokenizer.spelling(piece):
+                made.setdefault(_bytes(spelling), []).append(piece)
+        for spelt, tokens in made.items():  # a byte that is also a letter's piece is written for no letter
+            made[spelt] = [one for one in tokens if isinstance(tokenizer.spelling(one), str)] or tokens
+        _PIECES[tokenizer] = made
+    pieces = _PIECES[tokenizer]
     ways: list[list[tuple[int, ...]]] = [[] for _ in text] + [[()]]  # of the text from each place on
     for begin in reversed(range(len(text))):
         found = [
@@ -35,19 +43,6 @@ def all_spellings(ids: Sequence[int], tokenizer: Tokenizer, most: int = 256) -> 
         ]
         ways[begin] = sorted(found, key=len)[:most]
     return list(dict.fromkeys([tuple(ids), *ways[0]]))
-
-
-def _pieces_of(tokenizer: Tokenizer) -> _Pieces:
-    if tokenizer not in _PIECES:
-        pieces: dict[bytes, list[int]] = {}
-        for token in range(tokenizer.vocab_size):
-            if spelling := tokenizer.spelling(token):
-                pieces.setdefault(_bytes(spelling), []).append(token)
-        for text, tokens in pieces.items():  # a byte that is also a letter's piece is written for no letter
-            letters = [token for token in tokens if isinstance(tokenizer.spelling(token), str)]
-            pieces[text] = letters or tokens
-        _PIECES[tokenizer] = pieces
-    return _PIECES[tokenizer]
 
 
 def _bytes(spelling: bytes | str) -> bytes:

@@ -94,12 +94,15 @@ class ProtectedText:
         source = self.bare if all(span.kind == "tag" for span in self.spans) else self.text
         there, digits = _items(output), {*_DIGITS.findall(output)}
         longer = digits - {*_DIGITS.findall(source)}
+        # how often several spans stand in the text, with nothing but marks between
+        several = (one for one in found_in(source) if one.parts > 1 and one.kind not in ("tag", "number"))
+        rows = Counter(source[one.start : one.end] for one in several)
         return all(
             not any(one in other for one in {*_DIGITS.findall(item)} - digits for other in longer)
             if re.match(r"\d[^a-z]*[A-Za-z]", item)
             else there[item] == count
             for item, count in _items(source).items()
-        ) and all(output.count(row) >= count for row, count in _rows(source).items())
+        ) and all(output.count(row) >= count for row, count in rows.items())
 
     def joined(self, output: str, links: Sequence[Link]) -> str:
         """A translation of `bare` with the spans set by its alignment.
@@ -115,7 +118,10 @@ class ProtectedText:
         """
         # each by the words beside it
         places = [self._in_sentence(span, output, self._place(span, output, links)) for span in self.spans]
-        pairs, parts = self._pairs(), dict[tuple[int, int], list[Part]]()
+        halves = [number for number, span in enumerate(self.spans) if span.is_half]
+        # the numbers of the opening and the closing tags, the inner pairs first
+        pairs = [(halves[a], halves[b]) for a, b in pairs_of(self.spans[number].text for number in halves)]
+        parts = dict[tuple[int, int], list[Part]]()
         tags = {number for pair in pairs for number in pair}
         for first, last in pairs:
             begin, after = self.spans[first].at, self.spans[last].at
@@ -124,7 +130,11 @@ class ProtectedText:
             held = [(link.start, link.end, link.weight) for link in inside]
             things = [number for number in range(first + 1, last) if number not in tags]
             if words and not held and not things:  # none of its words is linked
-                start, end = _free_word(output, links, places[first])
+                # the nearest word that has no link
+                spans = (match.span() for match in re.finditer(r"\w+", output))
+                free = [(a, b) for a, b in spans if not any(link.start < b and a < link.end for link in links)]
+                place = places[first]
+                start, end = min(free, key=lambda word: abs(word[0] - place), default=(place, place))
                 links = [*links, Link(start, end, begin, after)]  # no longer free
                 held = [(start, end, 1.0)] * (start < end)
             if held and words.endswith(_MARKS):  # its last mark is in it
@@ -149,11 +159,6 @@ class ProtectedText:
                 around = []
             keys.append(((*max(own + around, key=len, default=()), (place, place, number)), place, number))
         return _set(output, [(place, self.spans[number]) for _, place, number in sorted(keys)])
-
-    def _pairs(self) -> list[tuple[int, int]]:
-        """The numbers of the spans that are an opening tag and its closing one, the inner pairs first."""
-        tags = [number for number, span in enumerate(self.spans) if span.is_half]
-        return [(tags[first], tags[last]) for first, last in pairs_of(self.spans[number].text for number in tags)]
 
     def _in_sentence(self, span: Span, output: str, place: int) -> int:
         """A place, before the mark that ends a sentence unless the span stood behind one."""
@@ -233,13 +238,6 @@ def _beside(blanks: str, letter: str) -> str | None:
     return None if not blanks and has_spaces(letter) else blanks
 
 
-def _free_word(output: str, links: Sequence[Link], place: int) -> tuple[int, int]:
-    """Begin and end of the word nearest to a place in an output that no link has; the place twice if there is none."""
-    words = [match.span() for match in re.finditer(r"\w+", output)]
-    free = [(a, b) for a, b in words if not any(link.start < b and a < link.end for link in links)]
-    return min(free, key=lambda word: abs(word[0] - place), default=(place, place))
-
-
 def _items(text: str) -> Counter[str]:
     """How often each span that is no tag stands in a text; the sign of a number stands behind it, without a space."""
     items = Counter[str]()
@@ -247,12 +245,6 @@ def _items(text: str) -> Counter[str]:
         signs = re.sub(r"[\w.,:/-]|\s", "", match[0]) if match.lastgroup == "number" else ""
         items[match[0].strip(signs + "\u00a0\u202f ") + signs if signs else match[0]] += match.lastgroup != "tag"
     return +items
-
-
-def _rows(text: str) -> Counter[str]:
-    """How often several spans stand in a text, with nothing but marks between."""
-    rows = (one for one in found_in(text) if one.parts > 1 and one.kind not in ("tag", "number"))
-    return Counter(text[one.start : one.end] for one in rows)
 
 
 def has_words(text: str) -> bool:

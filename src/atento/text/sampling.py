@@ -158,12 +158,6 @@ class Sampler:
             self._known[word] = parts
         return parts
 
-    def _spell(self, chars: str) -> list[int]:
-        """The ids of characters that are no pieces: their bytes if the model has them, else `unk`."""
-        ids = [self._ids.get(f"<0x{byte:02X}>") for byte in chars.encode("utf-8")] if self._bytes else [None]
-        known = [i for i in ids if i is not None]
-        return known if len(known) == len(ids) else self._unknown_ids
-
     def _ids_of(self, pieces: list[str]) -> list[int]:
         """The ids of pieces; those that are not in the vocabulary are unknown characters."""
         ids: list[int] = []
@@ -173,7 +167,10 @@ class Sampler:
                 continue
             unknown = [piece.removeprefix(self._prefix).removesuffix(self._suffix) for piece in run]
             for chars in ["".join(unknown)] if self._fuses and not self._bytes else unknown:
-                ids += self._spell(chars)
+                # the bytes of what is no piece, if the model has them, else `unk`
+                spelt = [self._ids.get(f"<0x{byte:02X}>") for byte in chars.encode("utf-8")] if self._bytes else [None]
+                found = [i for i in spelt if i is not None]
+                ids += found if len(found) == len(spelt) else self._unknown_ids
         return ids
 
     def _bpe(self, word: _Word, rate: float, chance: random.Random) -> list[int]:

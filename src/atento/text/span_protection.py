@@ -166,7 +166,10 @@ def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Out
             required = [*dict.fromkeys(_ended(met.term.forms[0]) for met in lost)]
             options: dict[str, object] = {"required_words": required} | ({"prefix": prefix} if prefix else {})
             (rows,) = yield Translate([source], [options])
-            if added := _added(rows[0].text if rows else "", lost):
+            behind = _BETWEEN.split(rows[0].text if rows else "")[1:]  # sentences behind the first one
+            alone = [sentence.strip(" .!?…").casefold() for sentence in behind]
+            # terms of which such a sentence consists are only added
+            if added := [met for met in lost if any(form.casefold() in alone for form in met.term.forms)]:
                 left = [met for met in left if met not in added]
                 continue
             output = rows[0] if rows else output
@@ -201,12 +204,6 @@ def _with_term(source: str, output: Output, place: int, end: int | None, met: Me
                 best, row = max(found, key=lambda one: one[1].score)
                 return begun[best], row if whole is begun else replace(row, text=whole[best])
     return "", output
-
-
-def _added(output: str, lost: Sequence[Met]) -> list[Met]:
-    """The terms of which a sentence behind the first one of an output consists: they are only added to it."""
-    alone = [sentence.strip(" .!?…").casefold() for sentence in _BETWEEN.split(output)[1:]]
-    return [met for met in lost if any(form.casefold() in alone for form in met.term.forms)]
 
 
 def _ended(form: str) -> str:

@@ -178,22 +178,14 @@ def specials_of(data: dict[str, Any], config: dict[str, object], where: Path) ->
     for text, number in ids.items():
         if not isinstance(number, int) or number < 0:
             raise TokenizerError(f"the special token {text!r} of {where / DEFINITION} must have an id")
-    _check_unknown(data["model"], roles, ids, vocabulary, where)
-    return SpecialTokens(roles, ids)
-
-
-def _check_unknown(
-    model: dict[str, object], roles: dict[str, str], ids: dict[str, int], vocabulary: dict[str, int], where: Path
-) -> None:
-    """Raises TokenizerError if the unknown token is missing, or is not the one that the settings declare."""
-    unigram = model.get("type") == "Unigram"  # its unknown token is a number
-    named = next((text for text, i in vocabulary.items() if i == model.get("unk_id")), None)
-    unknown = named if unigram else model.get("unk_token")
-    if unknown is None and model.get("type") == "BPE":
-        return  # GPT-2 has none: its bytes spell everything
+    model = data["model"]
+    by_number = next((text for text, i in vocabulary.items() if i == model.get("unk_id")), None)
+    unknown = by_number if model.get("type") == "Unigram" else model.get("unk_token")
+    has_none = unknown is None and model.get("type") == "BPE"  # as GPT-2: its bytes spell everything
     known = isinstance(unknown, str) and unknown in vocabulary
-    if not known or (unknown in ids and unknown != roles.get("unk", unknown)):
+    if not has_none and (not known or (unknown in ids and unknown != roles.get("unk", unknown))):
         raise TokenizerError(f"the unknown token of {where / DEFINITION} must be {roles.get('unk')!r}: got {unknown!r}")
+    return SpecialTokens(roles, ids)
 
 
 def is_id(number: object) -> bool:

@@ -253,23 +253,17 @@ def settings(overrides: Sequence[str] | Mapping[str, object], position: str) -> 
         elif not equals:
             raise RecipeError(f"{position}: {_NO_OVERRIDE}: got {text!r}")
         else:
-            written = _value(key, value, position)
+            try:  # all parts of the value have the same position
+                written = replace(read_yaml(value, lambda line, column: position), key_position=position)
+            except RecipeError as error:
+                reason = str(error).removeprefix(f"{position}: ")
+                hint = " (quotes make any value text)" if reason.startswith("not valid YAML") else ""
+                reason = f"{reason.removeprefix(f'{key}: ')}{hint}"
+                raise RecipeError(f"{position}: {key}: {reason}: got {schema.as_text(value)}") from None
         if not key or not all(key.split(".")):
             raise RecipeError(f"{position}: {_NO_OVERRIDE}: got {text!r}")
         result.append((key, written))
     return result
-
-
-def _value(key: str, text: str, position: str) -> Node:
-    """The YAML value of an override; all its parts have the same position."""
-    try:
-        return replace(read_yaml(text, lambda line, column: position), key_position=position)
-    except RecipeError as error:
-        reason = str(error).removeprefix(f"{position}: ")
-        hint = " (quotes make any value text)" if reason.startswith("not valid YAML") else ""
-        raise RecipeError(
-            f"{position}: {key}: {reason.removeprefix(f'{key}: ')}{hint}: got {schema.as_text(text)}"
-        ) from None
 
 
 def environment(variables: Mapping[str, str]) -> Iterable[tuple[str, str, str]]:

@@ -241,18 +241,14 @@ class Reader:
             return make()
         except RecipeError as error:
             for name in _NAMED.findall(str(error)):
-                named_node = _child(node, name.removeprefix(f"{path}.").removeprefix(f"{path.rpartition('.')[2]}."))
+                key = name.removeprefix(f"{path}.").removeprefix(f"{path.rpartition('.')[2]}.")
+                named_node: Node | None = node
+                for part in key.split("."):
+                    inside = None if named_node is None else named_node.value
+                    named_node = inside.get(part) if isinstance(inside, dict) else None
                 if named_node is not None:
                     raise RecipeError(f"{named_node.position}: {error}") from None
             raise RecipeError(f"{node.position}: {error}") from None
-
-
-def _child(node: Node, key: str) -> Node | None:
-    """Return the node of a dotted key, or None."""
-    child: Node | None = node
-    for part in key.split("."):
-        child = child.value.get(part) if child is not None and isinstance(child.value, dict) else None
-    return child
 
 
 def _takes(arm: object, value: object) -> bool:

@@ -18,7 +18,9 @@ def with_defaults(tree: Node) -> Node:
         return tree
     defaults = dict(TASKS[task].defaults)
     network = tree.value.get("network")
-    if network is not None and (isinstance(network.value, str) or _named(network)):
+    value = None if network is None else network.value
+    named = isinstance(value, str) or (isinstance(value, dict) and not {"preset", "architecture"}.isdisjoint(value))
+    if network is not None and named:
         network_defaults = defaults.pop("network", {})  # a named network is used as it is ...
         name = network if isinstance(network.value, str) else network.value.get("preset")
         preset = PRESETS[name.value]() if name and isinstance(name.value, str) and name.value in PRESETS else None
@@ -51,10 +53,6 @@ def with_objective_heads(recipe: Recipe, *, written: bool) -> Recipe:
                 heads.append(new_head(kind))
                 present.add(kind)
     return replace(recipe, network=replace(network, heads=tuple(heads)))
-
-
-def _named(network: Node) -> bool:
-    return isinstance(network.value, dict) and not {"preset", "architecture"}.isdisjoint(network.value)
 
 
 def _fill(node: Node, defaults: Mapping[str, object], position: str) -> Node:

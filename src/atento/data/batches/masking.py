@@ -86,36 +86,31 @@ class Masking:
         counts, spans = may.sum(axis=1), list[NDArray[np.int64]]()  # (B,)
         positions = np.argsort(~may, axis=1, kind="stable")[:, : int(counts.max(initial=0))]  # those that may, first
         if self.unit == "tokens":
-            chosen = self._tokens(counts, rows, draw)
+            most = int(counts.max(initial=0))  # the most tokens of a row
+            drawn = grid_hashes(rows, 3 * most + 1, draw.seed, draw.epoch)  # order, treatment, random token, rounding
+            ranked, n = self._first(drawn, counts, np.take_along_axis(drawn, 3 * counts[:, np.newaxis], 1))
+            row, place = np.nonzero(np.arange(most) < n[:, np.newaxis])  # the first n of each ranking
+            treatment, random = drawn[row, counts[row] + place], drawn[row, 2 * counts[row] + place]
+            chosen = _Chosen(row, ranked[row, place], treatment, random)
         else:
             assert words is not None
-            of_rows = _words_of(np.take_along_axis(words, positions, axis=1), counts)
+            of_tokens = np.take_along_axis(words, positions, axis=1)  # differs between neighbouring words
+            begins = np.diff(of_tokens, axis=1, prepend=of_tokens[:, :1] - 1) != 0  # the first token begins a word
+            begins &= np.arange(of_tokens.shape[1]) < counts[:, np.newaxis]  # nothing behind the end begins one
+            of_rows = _Words(counts, begins, np.maximum(0, np.cumsum(begins, axis=1) - 1), begins.sum(axis=1))
             if self.unit == "words":
-                chosen = _treated(of_rows, self._words(of_rows, rows, draw), None, rows, draw)
+                is_chosen = np.zeros((len(rows), int(of_rows.count.max(initial=0))), dtype=np.bool_)  # (B,W)
+                drawn = grid_hashes(rows, is_chosen.shape[1] + 1, draw.seed, draw.epoch, after=(_UNITS_KEY,))
+                rounding = np.take_along_axis(drawn, of_rows.count[:, np.newaxis], 1)
+                ranked, n = self._first(drawn, of_rows.count, rounding)  # (B,W) and (B,)
+                np.put_along_axis(is_chosen, ranked, np.arange(ranked.shape[1]) < n[:, np.newaxis], axis=1)
+                chosen = _treated(of_rows, is_chosen, None, rows, draw)
             else:
                 is_chosen, first, spans = self._spans(of_rows, rows, draw)
                 chosen = _treated(of_rows, is_chosen, first, rows, draw)
         flat = chosen.row * may.shape[1] + positions[chosen.row, chosen.index]  # in the flat ids, changed in place
         self._replace(ids.view(-1).numpy(), labels.view(-1).numpy(), flat, chosen.treatment, chosen.random)
         return spans
-
-    def _tokens(self, counts: NDArray[np.int64], rows: NDArray[np.int64], draw: Draw) -> "_Chosen":
-        """Choose among the tokens (B,) of each row; one draw a row gives order, treatment, random token, rounding."""
-        most = int(counts.max(initial=0))  # the most units of a row
-        drawn = grid_hashes(rows, 3 * most + 1, draw.seed, draw.epoch)  # order, treatment, random token, rounding
-        ranked, n = self._first(drawn, counts, np.take_along_axis(drawn, 3 * counts[:, np.newaxis], 1))
-        row, place = np.nonzero(np.arange(most) < n[:, np.newaxis])  # the first n of each ranking
-        treatment, random = drawn[row, counts[row] + place], drawn[row, 2 * counts[row] + place]
-        return _Chosen(row, ranked[row, place], treatment, random)
-
-    def _words(self, words: "_Words", rows: NDArray[np.int64], draw: Draw) -> NDArray[np.bool_]:
-        """Choose words: boolean (B,W)."""
-        n = words.count  # (B,)
-        is_chosen = np.zeros((len(rows), int(n.max(initial=0))), dtype=np.bool_)
-        drawn = grid_hashes(rows, is_chosen.shape[1] + 1, draw.seed, draw.epoch, after=(_UNITS_KEY,))
-        ranked, chosen = self._first(drawn, n, np.take_along_axis(drawn, n[:, np.newaxis], 1))  # (B,W), and (B,)
-        np.put_along_axis(is_chosen, ranked, np.arange(ranked.shape[1]) < chosen[:, np.newaxis], axis=1)
-        return is_chosen
 
     def _spans(
         self, words: "_Words", rows: NDArray[np.int64], draw: Draw
@@ -211,13 +206,6 @@ class _Words:
         row, token = np.nonzero(self.begins)
         start[row, self.number[row, token]] = token  # the first token of each word
         return start
-
-
-def _words_of(words: NDArray[np.int64], size: NDArray[np.int64]) -> _Words:
-    """Return the words of tokens, from any numbers (B,L) that differ between neighbouring words."""
-    begins = np.diff(words, axis=1, prepend=words[:, :1] - 1) != 0  # the first token always begins a word
-    begins &= np.arange(words.shape[1]) < size[:, np.newaxis]  # nothing behind the end begins a word
-    return _Words(size, begins, np.maximum(0, np.cumsum(begins, axis=1) - 1), begins.sum(axis=1))
 
 
 def _treated(

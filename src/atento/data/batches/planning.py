@@ -282,12 +282,9 @@ class PlannedBatches:
             for piece in np.array_split(part, micro_batches):  # pieces of a part have like lengths
                 if len(piece) and next(ours):
                     batch = self.batch(piece, epoch)
-                    yield Part(batch, self._weights(batch), piece)
-
-    def _weights(self, batch: Batch) -> Mapping[str, float]:
-        if isinstance(self.weight, Mapping):
-            return self.weight
-        return {} if self.weight == 1.0 else dict.fromkeys(batch.labels, self.weight)
+                    labels = () if self.weight == 1.0 else batch.labels
+                    weights = self.weight if isinstance(self.weight, Mapping) else dict.fromkeys(labels, self.weight)
+                    yield Part(batch, weights, piece)
 
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield every example of epoch 0 once, sorted by length, in batches of at most `budget` target tokens."""

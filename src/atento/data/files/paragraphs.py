@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,9 +41,19 @@ def paragraphs(read: Callable[[], Iterable[Line]]) -> Iterator[Line]:
         read: returns the file's lines from the first one on; bad ones are yielded unchanged, and the lines around them
             are joined.
     """
-    lengths, broken = _measured(read())
+    # the lines of each length, blank ones aside, and the words broken at a line's end, in two forms
+    lengths, broken, last = Counter[int](), set[str](), ""
+    for line in read():
+        if isinstance(line, DataError) or not (text := line[1].strip()):
+            continue
+        lengths[len(text)] += 1
+        if (sides := _broken(last, text)) is not None:
+            broken |= {sides[0] + sides[1], f"{sides[0]}-{sides[1]}"}
+        last = text  # a word may go on from this line to the next
     room = _ROOM * _usual_length(lengths)  # characters of a line that is nearly full
-    words = _counts(read(), broken) if broken else Counter[str]()
+    texts = (line[1].strip() for line in (read() if broken else ()) if not isinstance(line, DataError))
+    # how often broken words stand inside lines; words with hyphens are counted as one
+    words = Counter(word for text in texts for word in _WORDS.findall(text.lower()) if word in broken)
     begun, parts = 0, [""]  # its first line's number, and its lines, of which the last is not yet final
     for line in read():
         if isinstance(line, DataError):
@@ -61,21 +71,6 @@ def paragraphs(read: Callable[[], Iterable[Line]]) -> Iterator[Line]:
             begun, parts = number, [text]
     if parts[-1]:
         yield begun, "".join(parts)
-
-
-def _measured(lines: Iterable[Line]) -> tuple[Counter[int], set[str]]:
-    """Count the lines of each length, blank ones aside, and collect the words broken at a line's end, in two forms."""
-    lengths: Counter[int] = Counter()
-    broken: set[str] = set()
-    last = ""
-    for line in lines:
-        if isinstance(line, DataError) or not (text := line[1].strip()):
-            continue
-        lengths[len(text)] += 1
-        if (sides := _broken(last, text)) is not None:
-            broken |= {sides[0] + sides[1], f"{sides[0]}-{sides[1]}"}
-        last = text  # a word may go on from this line to the next
-    return lengths, broken
 
 
 def _usual_length(lengths: Mapping[int, int]) -> float:
@@ -113,12 +108,6 @@ def looks_wrapped(texts: Sequence[str], numbers: Sequence[int]) -> bool:
             neighbours += 1
             broken += texts[at - 1].rstrip()[-1:] not in _ENDS and texts[at].lstrip()[:1].islower()
     return neighbours >= _NEIGHBOURS and broken >= _BROKEN_SHARE * neighbours
-
-
-def _counts(lines: Iterable[Line], chosen: Set[str]) -> Counter[str]:
-    """Count some words inside lines; words with hyphens are counted as one."""
-    texts = (line[1].strip() for line in lines if not isinstance(line, DataError))
-    return Counter(word for text in texts for word in _WORDS.findall(text.lower()) if word in chosen)
 
 
 def _broken(line: str, following: str) -> tuple[str, str] | None:

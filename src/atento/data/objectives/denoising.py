@@ -67,7 +67,11 @@ class Noise:
             if permuted[at] < self.permutation and numbers[0] != numbers[-1]:
                 order = shuffled(numbers, *key, row, _SENTENCES_KEY)  # the numbers in random order
                 ids = np.concatenate([ids[numbers == number] for number in order])  # a sentence at a time
-            ids = self._infilled(ids, *spans[at])
+            starts, ends = spans[at]
+            if starts:  # spans [start, end) are replaced by one mask each; one may be empty
+                mask = np.array([self.mask_id], dtype=ids.dtype)
+                pieces = [ids[begin:end] for begin, end in zip([0, *ends], starts)]  # what stays: before each span
+                ids = np.concatenate([part for piece in pieces for part in (piece, mask)] + [ids[ends[-1] :]])
             if self.deletion:
                 count = int(self.deletion * len(ids) + deleted[at])  # rounded at random, so that the mean is exact
                 ids = ids[np.sort(permutation(len(ids), *key, row, _DELETED_KEY)[count:])]  # the others, in their order
@@ -75,14 +79,6 @@ class Noise:
                 ids = np.roll(ids, -int(first[at] * len(ids)))  # it begins at token first · n
             made.append(ids)
         return made
-
-    def _infilled(self, ids: NDArray[np.int64], starts: list[int], ends: list[int]) -> NDArray[np.int64]:
-        """Replace spans [start, end) of a text by one mask each; one may be empty."""
-        if not starts:
-            return ids
-        mask = np.array([self.mask_id], dtype=ids.dtype)
-        pieces = [ids[begin:end] for begin, end in zip([0, *ends], starts)]  # what stays: before each span
-        return np.concatenate([part for piece in pieces for part in (piece, mask)] + [ids[ends[-1] :]])
 
     def _spans(
         self, lengths: NDArray[np.int64], rounding: NDArray[np.float64], rows: Rows, *key: int

@@ -93,19 +93,18 @@ def encode_sentences(tokenizer: Tokenizer, network: NetworkConfig, sentences: It
 
     A network that reads whole words (ELMo) gets one id for each word.
     """
-    return [_encoded(tokenizer, network, sentence) for sentence in sentences]
-
-
-def _encoded(tokenizer: Tokenizer, network: NetworkConfig, sentence: Sequence[str]) -> Pieces:
     if reads_words(network):
-        words = readable(tokenizer, sentence)
-        return Pieces(word_ids(tokenizer, words), list(range(len(words))), words)
-    encoded = tokenizer.encode_words(sentence)
-    starts: dict[int, int] = {}
-    for position, word in enumerate(encoded.word_ids):
-        if word is not None:
-            starts.setdefault(word, position)  # the first piece of a word
-    return Pieces(encoded.ids, [starts[word] for word in range(len(sentence))], encoded.words)
+        read = (readable(tokenizer, sentence) for sentence in sentences)
+        return [Pieces(word_ids(tokenizer, words), list(range(len(words))), words) for words in read]
+    every = []
+    for sentence in sentences:
+        encoded = tokenizer.encode_words(sentence)
+        starts: dict[int, int] = {}
+        for position, word in enumerate(encoded.word_ids):
+            if word is not None:
+                starts.setdefault(word, position)  # the first piece of a word
+        every.append(Pieces(encoded.ids, [starts[word] for word in range(len(sentence))], encoded.words))
+    return every
 
 
 def windows_as_store(
@@ -176,7 +175,11 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     numbers = tag_numbers(split, head.labels)
     sentences = encode_sentences(preparation.tokenizer, network, split["tokens"])
     room = room_for(preparation.longest, template)
-    windows = [_cut(number, pieces, room) for number, pieces in enumerate(sentences)]
+    ends = [len(pieces.ids) if room is None else min(room, len(pieces.ids)) for pieces in sentences]  # exclusive
+    windows = [  # the beginnings of the sentences, up to `room` ids; their words are those that begin within
+        Window(number, 0, end, 0, sum(start < end for start in pieces.starts))
+        for number, (pieces, end) in enumerate(zip(sentences, ends))
+    ]
     # report how many sentences were cut, and how many words that leaves out
     cut = [(pieces, window) for pieces, window in zip(sentences, windows) if window.end < len(pieces.ids)]
     if cut:
@@ -189,12 +192,6 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     rows = zip((words[row].tolist() for row in range(len(words))), numbers)
     store.columns["tags"] = Ragged([[own[word] if word >= 0 else -1 for word in row] for row, own in rows])
     return preparation.planned(store, Tags(network, head), config.weight)
-
-
-def _cut(number: int, pieces: Pieces, room: int | None) -> Window:
-    """Return the beginning of a sentence, up to `room` ids."""
-    end = len(pieces.ids) if room is None else min(room, len(pieces.ids))  # exclusive
-    return Window(number, 0, end, 0, sum(start < end for start in pieces.starts))  # words that begin within
 
 
 @dataclass(frozen=True)
@@ -278,7 +275,17 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     texts = zip(windows.offsets, split["answers"])
     answers = [answer_tokens(offsets, accepted[0]) if accepted else None for offsets, accepted in texts]
     labels = label_windows(windows, answers)
-    _leave_out(preparation, windows, answers, labels)
+    # questions whose answer has no token teach nothing
+    bad = [record for record, accepted in enumerate(split["answers"]) if accepted and answers[record] is None]
+    if bad:
+        text = split["answers"][bad[0]][0].text
+        message = f"{split.where(bad[0])}: the tokenizer has no token for the answer {text!r}"
+        if not data.skip_bad:
+            raise DataError(message)
+        preparation.report(f"warning: {counted(len(bad), 'question')} left out, first {message}")
+        numbers = windows.of_records()
+        for window in (window for record in bad for window in numbers[record]):
+            labels[window] = NOT_LEARNED
     _warn(preparation, windows, answers, labels)
     windows.store.columns["span"] = Ragged([list(span) for span in labels])
     store, learned = windows.store, [row for row, label in enumerate(labels) if label != NOT_LEARNED]
@@ -287,25 +294,6 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
         store = MemoryStore({name: Ragged.of_arrays([column[row] for row in learned]) for name, column in columns})
     # as in the published training script: else long windows would count more than short ones
     return preparation.planned(store, Spans(network, head), config.weight, equal_examples=True)
-
-
-def _leave_out(
-    preparation: Preparation, windows: ContextWindows, answers: Answers, labels: list[tuple[int, int]]
-) -> None:
-    """Take the labels from the windows of questions whose answer has no token, in place, and count them in a warning.
-    Raises DataError: there is such a question, and `data.skip_bad` is false.
-    """
-    split = preparation.split
-    bad = [record for record, accepted in enumerate(split["answers"]) if accepted and answers[record] is None]
-    if not bad:
-        return
-    message = f"{split.where(bad[0])}: the tokenizer has no token for the answer {split['answers'][bad[0]][0].text!r}"
-    if not preparation.recipe.data.skip_bad:
-        raise DataError(message)
-    preparation.report(f"warning: {counted(len(bad), 'question')} left out, first {message}")
-    numbers = windows.of_records()
-    for window in (window for record in bad for window in numbers[record]):
-        labels[window] = NOT_LEARNED
 
 
 def _warn(

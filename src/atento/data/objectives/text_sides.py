@@ -63,8 +63,16 @@ def sides_as_store(preparation: Preparation) -> MemoryStore:
         cut += n_cut
     if cut:
         preparation.report(cut_warning(cut, counted(len(sides) * len(split), "text"), preparation, longest))
-    if not preparation.held_out:
-        _check_equal(preparation)
+    if not preparation.held_out and "pair" in split.columns:
+        # with dropout alone equal texts teach something (SimCSE, Gao et al. 2021)
+        equal = [row for row, (text, pair) in enumerate(zip(split["text"], split["pair"])) if text == pair]
+        rates = (network.dropout, network.attention.dropout, network.feed_forward.dropout)
+        if len(equal) == len(split) and not any(rates):
+            why = "`network.dropout` is 0, and nothing tells two readings of a text apart"
+            raise DataError(f"each text equals its pair, so there is nothing to learn: {why}")
+        if equal and len(equal) < len(split):
+            pairs = f"{counted(len(equal), 'pair')} of equal texts, which teach little"
+            preparation.report(f"warning: {pairs}, first {split.where(equal[0])}")
     return MemoryStore(columns)
 
 
@@ -137,19 +145,3 @@ def text_numbers(preparation: Preparation) -> NDArray[np.int64]:
     numbers: dict[str, int] = {}
     sides = [preparation.split[field] for field in SIDES if field in preparation.split.columns]
     return np.array([[numbers.setdefault(text, len(numbers)) for text in record] for record in zip(*sides)])
-
-
-def _check_equal(preparation: Preparation) -> None:
-    """Warn of pairs of equal texts; with dropout alone they teach something (SimCSE, Gao et al. 2021)."""
-    split, network = preparation.split, preparation.network
-    if "pair" not in split.columns:
-        return
-    equal = [row for row, (text, pair) in enumerate(zip(split["text"], split["pair"])) if text == pair]
-    rates = (network.dropout, network.attention.dropout, network.feed_forward.dropout)
-    if len(equal) == len(split) and not any(rates):
-        why = "`network.dropout` is 0, and nothing tells two readings of a text apart"
-        raise DataError(f"each text equals its pair, so there is nothing to learn: {why}")
-    if equal and len(equal) < len(split):
-        preparation.report(
-            f"warning: {counted(len(equal), 'pair')} of equal texts, which teach little, first {split.where(equal[0])}"
-        )

@@ -106,18 +106,14 @@ def with_optional(data: MemoryRecords, fields: Sequence[Field]) -> tuple[MemoryR
         return records, tuple(field for field in fields if not field.optional or field.name in first)
     if not isinstance(first, tuple | list) or isinstance(records, tuple):  # texts, or columns in a tuple
         return records, required
-    return records, _fields_of(first, fields) or required
-
-
-def _fields_of(record: Sequence[Any], fields: Sequence[Field]) -> tuple[Field, ...]:
-    """Return the fields of a tuple: all required ones, and as many optional ones as it has, of the kinds it has."""
+    # a tuple has all required fields, and as many optional ones as there is room for, of the kinds that it has
     optional = [field for field in fields if field.optional]
-    for left_out in combinations(optional, max(0, len(fields) - len(record))):  # what it may lack
+    for left_out in combinations(optional, max(0, len(fields) - len(first))):  # what it may lack
         chosen = tuple(field for field in fields if field not in left_out)
-        numbers = [isinstance(value, Real) == (field.kind == "number") for field, value in zip(chosen, record)]
-        if len(chosen) == len(record) and (all(numbers) or len(optional) < 2):
-            return chosen
-    return ()
+        numbers = [isinstance(value, Real) == (field.kind == "number") for field, value in zip(chosen, first)]
+        if len(chosen) == len(first) and (all(numbers) or len(optional) < 2):
+            return records, chosen or required
+    return records, required
 
 
 def records_in(data: MemoryRecords, fields: Sequence[Field], name: str) -> Iterator[Any]:

@@ -129,15 +129,12 @@ def read_records(
         DataError: names file, line and rule; also where no record is left.
     """
     records = _read(source, fields, folder, skip_bad, memory)
-    return _with_prefix(records, source.prefix) if source.prefix else records
-
-
-def _with_prefix(records: Records, prefix: str) -> Records:
-    """The records with a prefix before each source, or before each text. Raises RecipeError: they have neither."""
+    if not source.prefix:
+        return records
     name = next((name for name in ("source", "text") if name in records.columns), None)
     if name is None:
         raise RecipeError(f"`prefix` is for data with `source` or `text`: got {' and '.join(records.columns)}")
-    columns = {**records.columns, name: [prefix + text for text in records.columns[name]]}
+    columns = {**records.columns, name: [source.prefix + text for text in records.columns[name]]}
     return replace(records, columns=columns, fingerprint=fingerprint(*columns.values()))
 
 
@@ -169,10 +166,20 @@ def _read(
         if form is None or not holds(form, fields):
             raise RecipeError(f"`file: {source.file}` {rule_of_endings(source.file, fields)}")
         if form == "text":
-            return _text_file(source, folder, skip_bad)
+            items = documents(source, source.file, folder)
+            rows = (item if isinstance(item, DataError) else (item[0], [item[1]]) for item in items)
+            records = collect(rows, TEXT, (source.file,), source.count, skip_bad)
+            lines = not source.paragraphs and source.documents == "lines"
+            return replace(records, wrapped=lines and looks_wrapped(records["text"], records.origins.lines))
         present, rows = file_rows(source, form, fields, folder, files)
         records = collect(rows, present, (source.file,), source.count, skip_bad, FORMATS[form].lacking)
-        records = _without_marks(records) if form == "conll" and "tokens" in records.columns else records
+        if form == "conll" and "tokens" in records.columns:
+            words, mark = without_marks(records["tokens"])  # of a language, as in WikiANN's files
+            if mark is not None:
+                unmarked = {**records.columns, "tokens": words}
+                note = f"the mark {mark!r} before every word is left out"
+                seal = fingerprint(*unmarked.values())
+                records = replace(records, columns=unmarked, fingerprint=seal, notes=(*records.notes, note))
         quotes = note_of_quotes(records.columns, records.where) if form == "tsv" else None
         header = header_notes(records.columns, records.where) if FORMATS[form].by_number else ()
         notes = [*([quotes] if quotes else []), *header]
@@ -187,16 +194,6 @@ def records_in_memory(
     """
     records, present = with_optional(records, fields)
     return collect(records_in(records, present, name), present, (name,), count, skip_bad)
-
-
-def _without_marks(records: Records) -> Records:
-    """Records of words without the marks of a language that WikiANN's files have."""
-    words, mark = without_marks(records["tokens"])
-    if mark is None:
-        return records
-    columns = {**records.columns, "tokens": words}
-    note = f"the mark {mark!r} before every word is left out"
-    return replace(records, columns=columns, fingerprint=fingerprint(*columns.values()), notes=(*records.notes, note))
 
 
 def file_rows(
@@ -232,15 +229,6 @@ def file_rows(
     header = bool(source.header)
     rows = rows_in(form, stream, name, chosen, converter, delimiter=source.delimiter, sheet=source.sheet, header=header)
     return present, rows
-
-
-def _text_file(source: SourceConfig, folder: Path, skip_bad: bool) -> Records:
-    """Read a file with one text per line, per paragraph or per document."""
-    name = str(source.file)
-    rows = (item if isinstance(item, DataError) else (item[0], [item[1]]) for item in documents(source, name, folder))
-    records = collect(rows, TEXT, (name,), source.count, skip_bad)
-    lines = not source.paragraphs and source.documents == "lines"
-    return replace(records, wrapped=lines and looks_wrapped(records["text"], records.origins.lines))
 
 
 def _path(folder: Path, name: str) -> Path:

@@ -93,11 +93,15 @@ class Converter:
                     return []
             elif value.__class__ is list and not value and keys[number] == "annotations" and "data." in "".join(keys):
                 return []
-        if self._pair is not None and _has_marks(*(found[number] for number in self._pair)):
-            from atento.data.records.marked_entities import words_and_tags
-
+        if self._pair is not None:
             words, tags = self._pair
-            found[words], found[tags] = words_and_tags(found[words], found[tags], f"key {keys[tags]!r}")
+            marks = isinstance(found[tags], list | tuple) and all(
+                isinstance(one, list | tuple | Mapping) for one in found[tags]
+            )
+            if marks and isinstance(found[words], str):  # a text and its entities, in place of words and their tags
+                from atento.data.records.marked_entities import words_and_tags
+
+                found[words], found[tags] = words_and_tags(found[words], found[tags], f"key {keys[tags]!r}")
         values: list[Value] = []
         for field, key, value in zip(self.fields, keys, found):
             if value is None and field.may_be_blank:
@@ -223,12 +227,6 @@ def kind_of(value: object) -> str:
 def shortened(text: str) -> str:
     """Shorten a text for a message."""
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
-
-
-def _has_marks(text: object, entities: object) -> bool:
-    """Whether a record has a text and its entities, in place of words and their tags."""
-    marks = isinstance(entities, list | tuple) and all(isinstance(one, list | tuple | Mapping) for one in entities)
-    return isinstance(text, str) and marks
 
 
 def _from_cell(field: Field, cell: str, separator: str, decimal: str) -> Value:

@@ -328,23 +328,16 @@ def stored_statistics(store: TokenStore, longest: int, n_special: int) -> dict[s
     lengths = np.searchsorted(ends, ranks).tolist()
     tokens = {"total": store.tokens, **dict(zip(("min", *(f"p{part}" for part in PERCENTILES), "max"), lengths))}
     over = int(counts[max(0, longest - n_special + 1) :].sum())  # + 1: more than there is room for
+    of_shards = ((first, np.diff(starts.astype(np.int64))) for first, _, starts in store.shards())
+    longest_text = next(first + int(own.argmax()) for first, own in of_shards if (own == lengths[-1]).any())
     return {
         "texts": total,
         "text_characters": store.characters,
-        "lengths": {"text": {"tokens": tokens, "longest": f"text {_longest(store, lengths[-1])}"}},
+        "lengths": {"text": {"tokens": tokens, "longest": f"text {longest_text}"}},
         "over_max_len": {"max_len": longest, "records": over, "cut": "none"},
         "suspicious": {},
         "files": [],
     }
-
-
-def _longest(store: TokenStore, length: int) -> int:
-    """Return the number of the first text with so many tokens."""
-    for first, _, starts in store.shards():
-        at = np.flatnonzero(np.diff(starts.astype(np.int64)) == length)
-        if len(at):
-            return first + int(at[0])
-    raise ValueError(f"no text has {length} tokens")
 
 
 def stored_overlap(store: TokenStore, texts: Sequence[Sequence[int]]) -> dict[str, object]:

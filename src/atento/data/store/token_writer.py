@@ -45,28 +45,23 @@ class TokenWriter:
         self.folder, self.plan, self.shard_tokens = folder, dict(plan), shard_tokens
         self.dtype = np.dtype(str(plan["dtype"]))
         self._write(folder / PLAN, json.dumps(self.plan, indent=2).encode() + b"\n")
-        self.records = self._complete()
-        self.resumed = len(self.records)
-
-    def _complete(self) -> list[ShardRecord]:
-        """Return the shards that are written and sound, up to the first that is not; remove what follows them."""
-        records: list[ShardRecord] = []
-        while (record := read_json(part_path(self.folder, "shard", len(records)))) is not None:  # written last
+        # the shards that are written and sound, up to the first that is not; what follows them is removed
+        self.records = list[ShardRecord]()
+        while (record := read_json(part_path(folder, "shard", len(self.records)))) is not None:  # written last
             try:
-                whole = all(
-                    sha256_of(part_path(self.folder, part, len(records))) == record["sha256"][part] for part in PARTS
-                )
+                number = len(self.records)
+                whole = all(sha256_of(part_path(folder, part, number)) == record["sha256"][part] for part in PARTS)
                 shard = ShardRecord(**record)
             except (DataError, KeyError, TypeError):
                 break
             if not whole:
                 break
-            records.append(shard)
-        names = {part_path(self.folder, part, n).name for n in range(len(records)) for part in ("shard", *PARTS)}
-        for path in self.folder.iterdir():
+            self.records.append(shard)
+        names = {part_path(folder, part, n).name for n in range(len(self.records)) for part in ("shard", *PARTS)}
+        for path in folder.iterdir():
             if path.name.startswith(tuple(f"{part}-" for part in ("shard", *PARTS))) and path.name not in names:
                 path.unlink()
-        return records
+        self.resumed = len(self.records)
 
     def write(self, sources: Sequence[Texts], pool: EncodingPool, report: Callable[[int, int], None]) -> None:
         """Write every shard that is missing.
@@ -82,7 +77,17 @@ class TokenWriter:
             done = [record for record in self.records if record.source == number]
             if done and done[-1].last:
                 continue
-            self._write_source(number, self._skipped(texts(), done), pool, report)
+            left = texts()
+            for record in done:  # its texts are passed over, and compared with what was written
+                digest = hashlib.sha256()
+                for _ in range(record.texts):
+                    digest.update(f"{next(left, '')}\0".encode())
+                if digest.hexdigest() != record.text:
+                    raise DataError(
+                        f"{self.folder}: the text has changed since a part of it was tokenized; delete the folder, or "
+                        "use --force, to make the store again"
+                    )
+            self._write_source(number, left, pool, report)
 
     def finish(self, files: Sequence[Mapping[str, object]]) -> None:
         """Write the manifest.
@@ -100,19 +105,6 @@ class TokenWriter:
             "shards": [asdict(record) for record in self.records],
         }
         self._write(self.folder / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
-
-    def _skipped(self, texts: Iterator[str], done: Sequence[ShardRecord]) -> Iterator[str]:
-        """Return the texts after those of the shards that are written, which are compared."""
-        for record in done:
-            digest = hashlib.sha256()
-            for _ in range(record.texts):
-                digest.update(f"{next(texts, '')}\0".encode())
-            if digest.hexdigest() != record.text:
-                raise DataError(
-                    f"{self.folder}: the text has changed since a part of it was tokenized; delete the folder, or use "
-                    "--force, to make the store again"
-                )
-        return texts
 
     def _write_source(
         self, number: int, texts: Iterator[str], pool: EncodingPool, report: Callable[[int, int], None]

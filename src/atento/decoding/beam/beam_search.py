@@ -240,7 +240,12 @@ class BeamSearch:
             lengths = [(group.length, group.max_new_tokens, group.stop_reason) for group in self.groups]
             fates = [CUT if limit <= length else OVER if reason else KEPT for length, limit, reason in lengths]
             record_step(trace, ranked, ends, taken, slots, fates)
-        self._write(parents, tokens)
+        if self.written is not None:
+            sizes = [group.length for group in self.groups for _ in range(self.width)]
+            rows = (parents + self.slot_rows[:, :1]).flatten()  # (R,) rows of the hypotheses that are continued
+            written = F.pad(self.written[rows], (0, max(0, max(sizes) - self.written.shape[1])))  # (R, longest output)
+            last = torch.tensor(sizes, device=self.device).unsqueeze(1) - 1  # (R,1); groups may differ in length
+            self.written = written.scatter_(1, last, tokens.reshape(-1, 1))
         return parents, tokens
 
     def _taken(self, group: Group, ranked: Ranked, ends: set[int]) -> Ranked:
@@ -356,13 +361,3 @@ class BeamSearch:
         waits = [bool(group.stop_reason) and not group.is_over for group in self.groups]
         if any(waits):  # a group that has stopped waits for the others of its sentence
             self.scores = self.scores.masked_fill(torch.tensor(waits, device=self.device).unsqueeze(1), -torch.inf)
-
-    def _write(self, parents: Tensor, tokens: Tensor) -> None:
-        if self.written is None:
-            return
-        lengths = [group.length for group in self.groups for _ in range(self.width)]
-        rows = (parents + self.slot_rows[:, :1]).flatten()  # (R,) rows of the hypotheses that are continued
-        room = max(lengths)  # columns for the longest
-        written = F.pad(self.written[rows], (0, max(0, room - self.written.shape[1])))  # (R, longest output)
-        last = torch.tensor(lengths, device=self.device).unsqueeze(1) - 1  # (R,1); groups may differ in length
-        self.written = written.scatter_(1, last, tokens.reshape(-1, 1))

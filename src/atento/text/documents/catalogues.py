@@ -88,9 +88,15 @@ def read_catalogue(text: str, name: str, *, mark_fuzzy: bool = False) -> list[st
     forms, others = _Forms.of(says), list[_Message]()
     for message in messages:
         gaps = [(one.start, one.end, [""], [one.keyword]) for one in message.outputs if not one.text]
-        if _is_odd(message, forms.count, text, name):
+        numbers, has_forms = [one.keyword for one in message.outputs], message.has("msgid_plural")
+        is_right = [("[" in one) == has_forms for one in numbers]
+        if not numbers or not all(is_right) or (not has_forms and len(numbers) > 1):
+            rule = "with a plural must have msgstr[0] and so on" if has_forms else "must have one msgstr"
+            got = ", ".join(numbers) or "none"
+            raise DataError(f"{name}:{line_at(text, message.texts[0].start)}: a message {rule}: got {got}")
+        keywords = [f"msgstr[{number}]" for number in (range(forms.count or 0) if has_forms else ())]
+        if has_forms and numbers != keywords:  # not as many forms as the header says
             others.append(message)
-            keywords = [f"msgstr[{number}]" for number in range(forms.count or 0)]
             is_empty = len(gaps) == len(message.outputs) and 0 < len(keywords) <= _MOST_FORMS
             labels = [f"{keyword} " for keyword in keywords]
             gaps = [(_line_begin(text, gaps[0][0]), gaps[-1][1], labels, keywords)] if is_empty else []
@@ -231,17 +237,6 @@ class _Forms:
             return plural or singular
         same = agree(singular, plural, expression_of(message.flags))
         return singular if self.is_for_one or (same and self.count != 1) else plural
-
-
-def _is_odd(message: _Message, count: int | None, text: str, name: str) -> bool:
-    """Whether the plural forms of a message are not as many as the header says."""
-    numbers, has_forms = [one.keyword for one in message.outputs], message.has("msgid_plural")
-    is_right = [("[" in one) == has_forms for one in numbers]
-    if not numbers or not all(is_right) or (not has_forms and len(numbers) > 1):
-        rule = "with a plural must have msgstr[0] and so on" if has_forms else "must have one msgstr"
-        got = ", ".join(numbers) or "none"
-        raise DataError(f"{name}:{line_at(text, message.texts[0].start)}: a message {rule}: got {got}")
-    return has_forms and numbers != [f"msgstr[{number}]" for number in range(count or 0)]
 
 
 def _plain(quoted: str) -> str:

@@ -22,18 +22,16 @@ class Passages:
 
     def text(self, text: str) -> list[Piece]:
         """A text: line breaks, tabs and spaces around a line stay; sentences of a line are joined by one space."""
-        return [piece for line in _LINES.split(text) for piece in self._line(line)]
-
-    def _line(self, line: str) -> list[Piece]:
-        words = line.strip()
-        if not words:
-            return [line]
-        start = line.index(words)
-        pieces: list[Piece] = [line[:start]]
-        for sentence in split_sentences(words):
-            pieces += [len(self.sentences), " "]
-            self.sentences.append(sentence)
-        pieces[-1] = line[start + len(words) :]  # what stands behind the last sentence
+        pieces: list[Piece] = []
+        for line in _LINES.split(text):
+            words = line.strip()
+            start = line.index(words)
+            pieces.append(line[:start] if words else line)
+            for sentence in split_sentences(words):
+                pieces += [len(self.sentences), " "]
+                self.sentences.append(sentence)
+            if words:
+                pieces[-1] = line[start + len(words) :]  # what stands behind the last sentence
         return pieces
 
 
@@ -73,9 +71,10 @@ class DocumentSentences:
         by_sentence = {old: new if NUMBERED.sub("", new).strip() else old for old, new in clean}  # tags are no words
         outputs = [by_sentence[sentence] for sentence in self._all]
         texts = zip(self._document.texts, self._pieces)
-        return self._document.written([self._text(text, pieces, outputs) for text, pieces in texts], language)
-
-    def _text(self, text: str, pieces: Sequence[Piece], outputs: Sequence[str]) -> str:
-        """A text in translation; as it was, spaces between sentences too, where each is its own translation."""
-        is_same = all(outputs[piece] == self._all[piece] for piece in pieces if isinstance(piece, int))
-        return text if is_same else joined(pieces, outputs)
+        written = [  # as it was, spaces between sentences too, where each sentence is its own translation
+            text
+            if all(outputs[one] == self._all[one] for one in pieces if isinstance(one, int))
+            else joined(pieces, outputs)
+            for text, pieces in texts
+        ]
+        return self._document.written(written, language)

@@ -236,7 +236,11 @@ def _end_of_markup(document: str, begin: int, elements: OpenElements) -> int:
         if tag[5] and tag[1]:
             elements.end(tag[2].lower())
         elif tag[5]:  # else the document ends within the tag, which is then none
-            elements.begin(tag[2].lower(), is_kept=_is_kept(tag[3]), is_closed="/" in tag[4])
+            own: dict[str, str] = {}  # attributes that may say that the element is not translated
+            if "translate" in tag[3].lower() or "class" in tag[3].lower():
+                own = {key: value for key, value, _, _ in reversed(attributes_of(tag[3], 0, len(tag[3])))}
+            is_kept = own.get("translate", "").lower() == "no" or "notranslate" in own.get("class", "").split()
+            elements.begin(tag[2].lower(), is_kept=is_kept, is_closed="/" in tag[4])
         return tag.end()
     if document.startswith("<!--", begin):
         if document.startswith((">", "->"), begin + 4):  # <!--> and <!---> are whole comments
@@ -246,14 +250,6 @@ def _end_of_markup(document: str, begin: int, elements: OpenElements) -> int:
     mark = "]]>" if elements.is_foreign and document.startswith("<![CDATA[", begin) else ">"
     end = document.find(mark, begin)  # of a doctype or a bogus comment
     return len(document) if end < 0 else end + len(mark)
-
-
-def _is_kept(attributes: str) -> bool:
-    """Whether the attributes of a tag say that its element is not translated."""
-    values: dict[str, str] = {}
-    if "translate" in attributes.lower() or "class" in attributes.lower():
-        values = {name: value for name, value, _, _ in reversed(attributes_of(attributes, 0, len(attributes)))}
-    return values.get("translate", "").lower() == "no" or "notranslate" in values.get("class", "").split()
 
 
 def attributes_of(tag: str, begin: int, end: int) -> list[tuple[str, str, int, int]]:

@@ -140,23 +140,18 @@ def read_markdown(text: str, name: str, *, attributes: bool = False) -> list[str
     start = front.end() if front else 0  # behind the head
     lines = list(_LINES.finditer(text, start))
     pieces, at = list[str | Segment](), 0
-    for slices, marks in _texts(lines, text[start:]):
+    parser, noted = Parser(), dict[str, Any]()
+    found = dict[int, int]()  # line -> where the last slice of it ends
+    for token in parser.parse(text[start:], noted):
+        if token.type != "inline" or token.map is None or not token.content.strip():
+            continue
+        slices = _places(token, lines, found)  # where the lines of a paragraph, heading or cell stand
+        marks = parser.marks_of("\n".join(text[begin:end] for begin, end in slices), noted)
         for first, last, segment in _segments(text, slices, marks, attributes):
             if first >= at:  # no place twice
                 pieces += [text[at:first], segment]
                 at = last
     return [*pieces, text[at:]]
-
-
-def _texts(lines: list[re.Match[str]], text: str) -> Iterator[tuple[list[tuple[int, int]], list[Mark]]]:
-    """Where the lines of each paragraph, heading or cell stand, and the markup in them, joined by newlines."""
-    found = dict[int, int]()  # line -> where the last slice of it ends
-    parser, noted = Parser(), dict[str, Any]()
-    for token in parser.parse(text, noted):
-        if token.type == "inline" and token.map is not None and token.content.strip():
-            slices = _places(token, lines, found)
-            words = "\n".join(lines[0].string[start:end] for start, end in slices)
-            yield slices, parser.marks_of(words, noted)
 
 
 def _cuts(text: str, slices: list[tuple[int, int]], marks: list[Mark]) -> list[tuple[int, int]]:

@@ -105,7 +105,15 @@ class Paragraph:
         elif kind == "break" or (kind == "text" and self._has_field) or (kind == "field" and self._has_text):
             self.split()
         if kind == "field":
-            self._begin_field(attributes.get("w:fldCharType", ""))
+            part, self._has_field = attributes.get("w:fldCharType", ""), True  # it begins, ends, or its result begins
+            if part == "begin" and len(self._boxes) < _MOST_BOXES:
+                if self._items and self._items[-1].run == self._run:  # it has more than the field
+                    self.split()
+                self._boxes.append(_Box("", self._run, len(self._items)))
+            elif part == "end" and self._boxes and not self._boxes[-1].tag:
+                self._ends_field = True  # with its run
+            elif part == "begin" or not self._boxes or self._boxes[-1].tag or self._boxes[-1].head >= 0:  # unexpected
+                self.split()
         self._stack.append((kind, at))
 
     def end(self, tag: str, at: int, content: bytes) -> None:
@@ -137,18 +145,6 @@ class Paragraph:
 
     def _add(self, start: int, end: int, *, is_text: bool = False) -> None:
         self._items.append(_Item(start, end, self._properties, tuple(self._boxes), self._run, is_text))
-
-    def _begin_field(self, kind: str) -> None:
-        """A part of a field: it begins, ends, or its result begins."""
-        self._has_field = True
-        if kind == "begin" and len(self._boxes) < _MOST_BOXES:
-            if self._items and self._items[-1].run == self._run:  # it has more than the field
-                self.split()
-            self._boxes.append(_Box("", self._run, len(self._items)))
-        elif kind == "end" and self._boxes and not self._boxes[-1].tag:
-            self._ends_field = True  # with its run
-        elif kind == "begin" or not self._boxes or self._boxes[-1].tag or self._boxes[-1].head >= 0:  # not expected
-            self.split()
 
     def _end_box(self, stop: int) -> None:
         box = self._boxes.pop()

@@ -103,7 +103,12 @@ def read_model(data: bytes, path: Path) -> SentencePieceModel:
     try:
         for number, value in fields(data):  # the fields of ModelProto
             if number == 1:
-                pieces.append(_piece(value))
+                content = dict(fields(_bytes(value)))  # 1: the piece, 2: its score, 3: its type
+                score: float = struct.unpack("<f", _bytes(content.get(2, b"\0\0\0\0")))[0]
+                form = content.get(3, NORMAL)
+                if not isinstance(form, int) or not NORMAL <= form <= BYTE or score != score:  # NaN: unequal to itself
+                    raise ValueError("a piece has a type or score that cannot be")
+                pieces.append(Piece(_bytes(content.get(1, b"")).decode("utf-8"), score, form))
             elif number == 2:
                 trainer = dict(fields(_bytes(value)))
             elif number == 3:
@@ -127,15 +132,6 @@ def read_model(data: bytes, path: Path) -> SentencePieceModel:
             raise TokenizerError(f"the pieces of {path} must differ from one another: got {piece.text!r} again at {i}")
         known.add(piece.text)
     return SentencePieceModel(tuple(pieces), kind, bool(trainer.get(35, 0)), charsmap, *spaces)  # 35: byte_fallback
-
-
-def _piece(value: int | bytes) -> Piece:
-    content = dict(fields(_bytes(value)))  # 1: the piece, 2: its score, 3: its type
-    score: float = struct.unpack("<f", _bytes(content.get(2, b"\0\0\0\0")))[0]
-    kind = content.get(3, NORMAL)
-    if not isinstance(kind, int) or not NORMAL <= kind <= BYTE or score != score:  # NaN is unequal to itself
-        raise ValueError("a piece has a type or score that cannot be")
-    return Piece(_bytes(content.get(1, b"")).decode("utf-8"), score, kind)
 
 
 def _bytes(value: int | bytes) -> bytes:

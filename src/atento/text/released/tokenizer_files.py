@@ -269,7 +269,11 @@ def released_parts(directory: Path, config: dict[str, object], files: dict[str, 
     settings = default_tokens | config
     _add_tokens(built, settings, families.stated_tokens(families.Sources(directory, config, files)), directory)
     definition = built.backend.to_str()
-    specials = _with_short_sentinels(specials_of(json.loads(definition), settings, directory))
+    specials = specials_of(json.loads(definition), settings, directory)
+    # mT5 has sentinels with `▁` in front; make them available without it too
+    sentinels = {text: re.fullmatch(f"{SPACE}(<extra_id_[0-9]+>)", text) for text in specials.ids}
+    short = {match[1]: specials.ids[text] for text, match in sentinels.items() if match is not None}
+    specials = SpecialTokens(specials.roles, short | specials.ids)
     template = _template_in(directory, name, settings, specials)
     same = name if built.same_as_transformers else None
     return Parts(definition, built.kind, specials, built.lowercase, False, files, template, family=same)
@@ -321,11 +325,3 @@ def _listed(settings: Mapping[str, object], key: str) -> list[Any]:
     if not isinstance(tokens, list | dict):
         raise TokenizerError(f"`{key}` must be a list of tokens: got {tokens!r}")
     return list(tokens.values() if isinstance(tokens, dict) else tokens)
-
-
-def _with_short_sentinels(specials: SpecialTokens) -> SpecialTokens:
-    """mT5 has sentinels with `▁` in front; make them available without it too."""
-    pattern = re.compile(f"{SPACE}(<extra_id_[0-9]+>)")
-    matches = {text: pattern.fullmatch(text) for text in specials.ids}
-    short = {match[1]: specials.ids[text] for text, match in matches.items() if match is not None}
-    return SpecialTokens(specials.roles, short | specials.ids)
