@@ -63,18 +63,6 @@ def model_card(
         usage: Python code that uses the folder, for the layout of another engine; empty: code for `layout`.
     """
     code = f"```python\n{usage}```\n" if usage else _usage(config, network, layout)
-    section = f"{_HEADING}\n\n{_about(config, network)}\n\n{code}"
-    if not existing.strip():
-        theirs = "sentence-transformers" if "embedding" in config else "transformers"
-        library = theirs if layout == "huggingface" else layout
-        unknown = "The training data, and so what the model may be used for, are known to whoever trained it.\n"
-        return f"---\nlibrary_name: {library}\n---\n\n# {config.get('name')}\n\n{unknown}\n{section}"
-    if _SECTION.search(existing):
-        return _SECTION.sub(lambda _: section, existing, count=1)
-    return f"{existing.rstrip()}\n\n{section}"
-
-
-def _about(config: Mapping[str, object], network: NetworkConfig) -> str:
     family = f" of the family {network.family}" if network.family else ""
     trained = config.get("atento_version")
     depth = f"{network.n_layers} layer{'s' if network.n_layers != 1 else ''}"
@@ -83,12 +71,20 @@ def _about(config: Mapping[str, object], network: NetworkConfig) -> str:
     heads = config.get("tasks")
     named = ", ".join(f"{name} ({own['task']})" for name, own in heads.items()) if isinstance(heads, Mapping) else ""
     tasks = f"Heads: {named}" if named else f"Task: {config.get('task')}"
-    return (
-        f"{tasks}. Architecture: {network.architecture}{family}, {network.d_model} wide, "
+    section = (
+        f"{_HEADING}\n\n{tasks}. Architecture: {network.architecture}{family}, {network.d_model} wide, "
         f"{depth}, vocabulary {network.vocab_size}. "
         f"{f'Trained with Atento {trained}. ' if trained else ''}These files were written by Atento "
-        f"{__version__}."
+        f"{__version__}.\n\n{code}"
     )
+    if not existing.strip():
+        theirs = "sentence-transformers" if "embedding" in config else "transformers"
+        library = theirs if layout == "huggingface" else layout
+        unknown = "The training data, and so what the model may be used for, are known to whoever trained it.\n"
+        return f"---\nlibrary_name: {library}\n---\n\n# {config.get('name')}\n\n{unknown}\n{section}"
+    if _SECTION.search(existing):
+        return _SECTION.sub(lambda _: section, existing, count=1)
+    return f"{existing.rstrip()}\n\n{section}"
 
 
 def _usage(config: Mapping[str, object], network: NetworkConfig, layout: str) -> str:

@@ -215,7 +215,12 @@ def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | N
     settings = _settings(lora, ranks, sorted(saved), _base(path, base), family, network)
     kept = {key: value for key, value in checkpoint.config.items() if key not in _NOT_KEPT}
     kept["labels"] = {head.name: list(head.labels) for head in network.heads if head.labels}
-    _write(directory, settings, tensors | {_PREFIX + name: value for name, value in saved.items()}, kept)
+    tensors |= {_PREFIX + name: value for name, value in saved.items()}
+    with whole_folder(directory, "folder") as temporary:
+        save_file(tensors, temporary / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+        for name, content in ((ADAPTER_CONFIG, settings), (_OURS, kept)):
+            text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+            (temporary / name).write_text(text, encoding="utf-8", newline="\n")
     return directory
 
 
@@ -291,14 +296,3 @@ def _base(checkpoint: Path, base: str | Path | None) -> str:
             "huggingface --out DIR`) and give `base`"
         )
     return str(base)
-
-
-def _write(
-    directory: Path, settings: Mapping[str, object], tensors: Mapping[str, Tensor], kept: Mapping[str, object]
-) -> None:
-    """Write the folder whole or not at all."""
-    with whole_folder(directory, "folder") as temporary:
-        save_file(dict(tensors), temporary / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-        for name, content in ((ADAPTER_CONFIG, settings), (_OURS, kept)):
-            text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-            (temporary / name).write_text(text, encoding="utf-8", newline="\n")

@@ -57,7 +57,13 @@ def facts_of_data(recipe: Recipe, train: Split) -> dict[str, object]:
         facts["prefixes"] = prefixes
     if written := _columns_written(recipe):
         facts["columns"] = written
-    if reading := _reading(recipe):
+    # how the first file of training data was read, where it is not as by default
+    source, usual = recipe.data.train[0], SourceConfig()
+    names = READING if source.file is not None or isinstance(source.source, str) else ()
+    reading = {name: getattr(source, name) for name in names if getattr(source, name) != getattr(usual, name)}
+    if recipe.data.skip_bad:
+        reading["skip_bad"] = True
+    if reading:
         facts["reading"] = reading
     if "tags" in columns:
         facts["tag_scheme"] = scheme_of(columns["tags"])
@@ -77,16 +83,6 @@ def _columns_written(recipe: Recipe) -> dict[str, int | str]:
     ordered = not any(one.optional for one in fields)  # else the width of a table says which of them it has
     usual = all(column == name or (ordered and column == n) for n, (name, column) in enumerate(written.items()))
     return {} if usual else written
-
-
-def _reading(recipe: Recipe) -> dict[str, object]:
-    """How the first file of training data was read, where it is not as by default."""
-    source = recipe.data.train[0]
-    if source.file is None and not isinstance(source.source, str):
-        return {"skip_bad": True} if recipe.data.skip_bad else {}
-    usual = SourceConfig()
-    reading = {name: getattr(source, name) for name in READING if getattr(source, name) != getattr(usual, name)}
-    return reading | ({"skip_bad": True} if recipe.data.skip_bad else {})
 
 
 def adapters_of(recipe: Recipe) -> dict[str, object]:

@@ -293,9 +293,9 @@ def mask_log_probs(network: Network, tokenizer: Tokenizer, rows: list[list[int]]
 
 def _fill_by_writing(model: TaskModel, texts: Sequence[str], top: int) -> list[list[Candidate]]:
     """Candidates by an encoder-decoder, which writes each sentinel and its span, or the text without masks."""
-    tokenizer = tokenizer_of(model)
+    network, tokenizer = model.network, tokenizer_of(model)
     sentinels = sentinel_ids(tokenizer) if _writes_spans(model) else ()
-    others = set(tokenizer.other_ids(model.network.config.target_vocab_size))
+    others = set(tokenizer.other_ids(network.config.target_vocab_size))
 
     def candidate(source: list[int], written: Hypothesis) -> Candidate:
         if sentinels:
@@ -306,7 +306,22 @@ def _fill_by_writing(model: TaskModel, texts: Sequence[str], top: int) -> list[l
             filled = between(source, ids, tokenizer.mask_id)
         return _candidate(tokenizer, ids, filled, written.log_prob)
 
-    return [[candidate(source, one) for one in written] for source, written in _written(model, texts, top)]
+    template = special_tokens_of(network.config, tokenizer)
+    sources = [tokenizer.encode_with_mask(text) for text in texts]
+    options: DecodingOptions = {"beam": max(top, _NARROWEST), "groups": 1, "length_penalty": 0.0, "min_new_tokens": 0}
+    decoding = decoding_for(model.decoding, top, options)  # ranked by probability
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AtentoWarning)  # fewer than `top` different outputs are no defect
+        outputs = TextGenerator(
+            model.step_function(),
+            network.config,
+            decoding,
+            lambda ids: " ".join(map(str, ids)),  # sentinels too: outputs that differ in them differ
+            next(network.parameters()).device,
+            n_special=template.added(False),
+            trained=model.trained_length,
+        ).written([template.apply(source)[0] for source in sources])
+    return [[candidate(source, one.hypothesis) for one in written] for source, written in zip(sources, outputs)]
 
 
 def between(source: Sequence[int], written: Sequence[int], mask_id: int) -> list[int]:
@@ -329,27 +344,6 @@ def between(source: Sequence[int], written: Sequence[int], mask_id: int) -> list
         filled += text[at:start]
         at = start + len(part)
     return filled + text[at:end]
-
-
-def _written(model: TaskModel, texts: Sequence[str], top: int) -> Iterator[tuple[list[int], list[Hypothesis]]]:
-    """The ids of each text with its masks, and the `top` most probable outputs for it."""
-    network, tokenizer = model.network, tokenizer_of(model)
-    template = special_tokens_of(network.config, tokenizer)
-    sources = [tokenizer.encode_with_mask(text) for text in texts]
-    options: DecodingOptions = {"beam": max(top, _NARROWEST), "groups": 1, "length_penalty": 0.0, "min_new_tokens": 0}
-    decoding = decoding_for(model.decoding, top, options)  # ranked by probability
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AtentoWarning)  # fewer than `top` different outputs are no defect
-        outputs = TextGenerator(
-            model.step_function(),
-            network.config,
-            decoding,
-            lambda ids: " ".join(map(str, ids)),  # sentinels too: outputs that differ in them differ
-            next(network.parameters()).device,
-            n_special=template.added(False),
-            trained=model.trained_length,
-        ).written([template.apply(source)[0] for source in sources])
-    return ((source, [output.hypothesis for output in written]) for source, written in zip(sources, outputs))
 
 
 def _candidate(tokenizer: Tokenizer, ids: Sequence[int], tokens: Sequence[int], log_prob: float) -> Candidate:
