@@ -70,7 +70,14 @@ def read_peft(
         UsageError: there is no such base. ModelError: another kind of adapter, or one of maps that the base has not.
     """
     settings = read_config(folder / ADAPTER_CONFIG)
-    _check(settings, folder)
+    if settings.get("peft_type") != "LORA":
+        raise ModelError(
+            f"{folder / ADAPTER_CONFIG}: only LoRA is read here: `peft_type` is {settings.get('peft_type')!r}"
+        )
+    for key, neutral in FILES[ADAPTER_CONFIG].refused.items():
+        if settings.get(key) is not None and settings[key] not in neutral:
+            raise ModelError(f"{folder / ADAPTER_CONFIG}: `{key}` {settings[key]!r} is not read here")
+    initialization(settings, folder / ADAPTER_CONFIG)  # refuses a kind of it that is not built here
     base = _base_of(settings, folder, fetch)
     data = read_config(base / CONFIG)
     with TensorFiles(folder, ADAPTER_WEIGHTS) as files:
@@ -153,18 +160,6 @@ def with_ours(config: dict[str, object], network: NetworkConfig, folder: Path) -
         for head in network.heads
     )
     return {**config, **kept, "network": network_to_dict(replace(network, heads=heads))}
-
-
-def _check(settings: Mapping[str, object], folder: Path) -> None:
-    """Raises ModelError: not LoRA, or a kind of it that is not built here."""
-    if settings.get("peft_type") != "LORA":
-        raise ModelError(
-            f"{folder / ADAPTER_CONFIG}: only LoRA is read here: `peft_type` is {settings.get('peft_type')!r}"
-        )
-    for key, neutral in FILES[ADAPTER_CONFIG].refused.items():
-        if settings.get(key) is not None and settings[key] not in neutral:
-            raise ModelError(f"{folder / ADAPTER_CONFIG}: `{key}` {settings[key]!r} is not read here")
-    initialization(settings, folder / ADAPTER_CONFIG)
 
 
 def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | None = None) -> Path:

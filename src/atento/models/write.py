@@ -107,7 +107,21 @@ def save_model(
                 lost = lost_options(decoding, data, network)
         tags = any(HEAD_KINDS[head.kind] == "tag" for head in network.heads)
         spaces = tags and tokenizer is not None and tokenizer.native and tokenizer.kind in _SPACE_PIECES
-        _warn_of_differences(config, lost, spaces=spaces)
+        # what transformers does otherwise: those options of the decoding, and how it reads a text
+        penalties = " (there repetition penalties and n-grams count a prompt, but no source)"
+        differences = [f"decoding.{name}{penalties if name == 'count_prompt' else ''}" for name in lost]
+        differences += ["long_texts"] if config.get("long_texts") else []
+        confidence = config.get("confidence")
+        if isinstance(confidence, dict) and confidence.get("temperature", 1.0) != 1.0:
+            differences.append("confidence.temperature")
+        if spaces:
+            differences.append("the places of tags (it reads a word at `▁` where that is a piece)")
+        if differences:
+            warnings.warn(
+                f"transformers does not follow {', '.join(differences)} of this model; `atento.load` does",
+                AtentoWarning,
+                stacklevel=2,
+            )
         if "embedding" in config or network.projections:
             embedding = section_of(EmbeddingConfig, config, directory)
             theirs |= sentence_files(network, embedding, _max_positions(network))
@@ -194,25 +208,6 @@ def write_model(
             entries += [write_file(fd, name, to_bytes(chunks)) for name, chunks in tensors.items()]
         write_manifest(temporary, entries=entries)
     return directory
-
-
-def _warn_of_differences(config: Mapping[str, object], decoding: list[str], *, spaces: bool) -> None:
-    """Say what transformers does otherwise with a model: those options of its decoding, and how it reads a text."""
-    penalties = " (there repetition penalties and n-grams count a prompt, but no source)"
-    differences = [f"decoding.{name}{penalties if name == 'count_prompt' else ''}" for name in decoding]
-    if config.get("long_texts"):
-        differences.append("long_texts")
-    confidence = config.get("confidence")
-    if isinstance(confidence, dict) and confidence.get("temperature", 1.0) != 1.0:
-        differences.append("confidence.temperature")
-    if spaces:
-        differences.append("the places of tags (it reads a word at `▁` where that is a piece)")
-    if differences:
-        warnings.warn(
-            f"transformers does not follow {', '.join(differences)} of this model; `atento.load` does",
-            AtentoWarning,
-            stacklevel=3,
-        )
 
 
 def _tokenizer_files(network: NetworkConfig, config: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, bytes]:

@@ -235,25 +235,21 @@ def make_batches(setup: Setup) -> None:
     setup.batches = mixed(setup.parts) if setup.parts else setup.batches
     keep_parts(setup.batches, setup.identity, setup.config)
     setup.teach = None  # frees the teachers, but for those whose probabilities of tokens are still needed
-    for part in setup.parts or [setup]:
-        with task_named(part.recipe.head):
-            _check_held_out(part)
-
-
-def _check_held_out(setup: Setup) -> None:
-    """Make the batches of validation and test data once, and leave out pairs that are too long for the network."""
-    recipe = setup.recipe
-    for part, name in (("valid", "data.held_out" if recipe.data.held_out else "data.valid"), ("test", "data.test")):
-        split: Split | None = getattr(setup.data, part)
-        if split is not None:
-            try:
-                split, warning = within_positions(split, setup.config, setup.tokenizer, recipe.data.truncate)
-                held_out_batches(recipe, setup.config, setup.tokenizer, split)
-            except DataError as error:
-                raise DataError(f"{name}: {error}") from None
-            if warning is not None:
-                setup.report(f"warning: {name}: {warning}")
-                setup.data = replace(setup.data, **{part: split})  # type: ignore[arg-type]
+    for part in setup.parts or [setup]:  # of validation and test data once, without pairs that are too long
+        recipe = part.recipe
+        for key, name in (("valid", "data.held_out" if recipe.data.held_out else "data.valid"), ("test", "data.test")):
+            split: Split | None = getattr(part.data, key)
+            if split is None:
+                continue
+            with task_named(recipe.head):
+                try:
+                    split, warning = within_positions(split, part.config, part.tokenizer, recipe.data.truncate)
+                    held_out_batches(recipe, part.config, part.tokenizer, split)
+                except DataError as error:
+                    raise DataError(f"{name}: {error}") from None
+                if warning is not None:
+                    part.report(f"warning: {name}: {warning}")
+                    part.data = replace(part.data, **{key: split})  # type: ignore[arg-type]
 
 
 def set_caches(setup: Setup) -> None:

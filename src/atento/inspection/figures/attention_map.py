@@ -1,7 +1,6 @@
 """Attention maps as SVG and PNG (with matplotlib)."""
 
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,7 +85,20 @@ def attention_svg(
     for column, label in enumerate(drawn.columns):
         x = left + (column + 0.5) * cell + size * 0.3
         parts.append(svg.turned_text(x, above - 7, -55, label, text_anchor="start"))
-    parts += _cells(drawn, left, above, cell)
+    titled, side = drawn.weights.size <= _MAX_TITLED_CELLS, cell - 1  # a gap between two
+    for row, label in enumerate(drawn.rows):
+        for column, read in enumerate(drawn.columns):
+            weight = float(drawn.weights[row, column])
+            x, y = left + column * cell, above + row * cell
+            tip = svg.tooltip(f"{label} reads {read}: {weight:.4f}") if titled else ""
+            share = weight / drawn.top  # of the largest: the darkest colour
+            parts.append(svg.rect(x, y, side, side, tip, fill=svg.ramp_colour(share) if weight else palette.ZERO))
+            if not weight:
+                parts.append(svg.circle(x + side / 2, y + side / 2, 1, fill=palette.ZERO_SIGN))
+            elif cell >= 42:  # room for a number
+                ink = palette.PAPER if share > 0.5 else palette.INK
+                look = {"text_anchor": "middle", "fill": ink, "pointer_events": "none"}
+                parts.append(svg.text(x + side / 2, y + side / 2 + 4, f"{weight:.2f}", font_size=11, **look))
     # the legend: a ramp of 40 steps from 0 to the largest weight, and the sign of an exact 0
     y, end = above + n_rows * cell + 20, left + 40 * 4
     legend = [svg.rect(left + step * 4, y, 4.2, 10, fill=svg.ramp_colour((step + 0.5) / 40)) for step in range(40)]
@@ -96,24 +108,6 @@ def attention_svg(
     parts.append(svg.element("g", "\n".join(legend), font_size=11, fill=palette.SOFT))
     title = drawn.title or drawn.caption
     return svg.drawing(width, height, title, parts, font_size=size, fill=palette.INK, shape_rendering="crispEdges")
-
-
-def _cells(drawn: _Map, left: float, above: float, cell: int) -> Iterator[str]:
-    titled = drawn.weights.size <= _MAX_TITLED_CELLS
-    side = cell - 1  # a gap between two
-    for row, label in enumerate(drawn.rows):
-        for column, read in enumerate(drawn.columns):
-            weight = float(drawn.weights[row, column])
-            x, y = left + column * cell, above + row * cell
-            title = svg.tooltip(f"{label} reads {read}: {weight:.4f}") if titled else ""
-            share = weight / drawn.top  # of the largest: the darkest colour
-            yield svg.rect(x, y, side, side, title, fill=svg.ramp_colour(share) if weight else palette.ZERO)
-            if not weight:
-                yield svg.circle(x + side / 2, y + side / 2, 1, fill=palette.ZERO_SIGN)
-            elif cell >= 42:  # room for a number
-                ink = palette.PAPER if share > 0.5 else palette.INK
-                look = {"text_anchor": "middle", "fill": ink, "pointer_events": "none"}
-                yield svg.text(x + side / 2, y + side / 2 + 4, f"{weight:.2f}", font_size=11, **look)
 
 
 def attention_png(
