@@ -207,7 +207,19 @@ def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | N
         if row.ours.startswith(("heads.", "pooler.")) and row.ours != "heads.vocabulary.output.weight"
         for name, part in zip(row.theirs, row.split(weights[row.ours]))
     }
-    settings = _settings(lora, ranks, sorted(saved), _base(path, base), family, network)
+    if base is None:
+        recipe = path.parent.parent / "recipe.yaml"
+        init = load_recipe(recipe, environment={}).recipe.init if recipe.exists() else None
+        if init is None:
+            raise UsageError(f"{path}: the run's recipe is missing, so `base` must name the base model")
+        base = init.model
+    theirs = Path(base) / CONFIG
+    if Path(base).is_dir() and (not theirs.exists() or read_config(theirs).get("model_type") == "atento"):
+        raise UsageError(
+            f"{base} is not in the Hugging Face layout, which PEFT loads: save it there (`atento convert {base} --to "
+            "huggingface --out DIR`) and give `base`"
+        )
+    settings = _settings(lora, ranks, sorted(saved), str(base), family, network)
     kept = {key: value for key, value in checkpoint.config.items() if key not in _NOT_KEPT}
     kept["labels"] = {head.name: list(head.labels) for head in network.heads if head.labels}
     tensors |= {_PREFIX + name: value for name, value in saved.items()}
@@ -272,22 +284,3 @@ def _settings(
         "bias": "none",
         "inference_mode": True,
     }
-
-
-def _base(checkpoint: Path, base: str | Path | None) -> str:
-    """The base model of a checkpoint, as PEFT will load it.
-    Raises UsageError: it is a folder in another layout than theirs.
-    """
-    if base is None:
-        recipe = checkpoint.parent.parent / "recipe.yaml"
-        init = load_recipe(recipe, environment={}).recipe.init if recipe.exists() else None
-        if init is None:
-            raise UsageError(f"{checkpoint}: the run's recipe is missing, so `base` must name the base model")
-        base = init.model
-    config = Path(base) / CONFIG
-    if Path(base).is_dir() and (not config.exists() or read_config(config).get("model_type") == "atento"):
-        raise UsageError(
-            f"{base} is not in the Hugging Face layout, which PEFT loads: save it there (`atento convert {base} --to "
-            "huggingface --out DIR`) and give `base`"
-        )
-    return str(base)

@@ -123,7 +123,16 @@ def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
     of = "" if record.steps is None else f" of {record.steps:,}"
     time = "" if record.seconds is None else f" in {duration(record.seconds)}"
     yield "steps", f"{record.step:,}{of}, {'finished' if record.finished else 'unfinished'}{time}"
-    yield "network", _network(record)
+    sizes = {**vars(recipe.network), **record.network}  # those of the checkpoint in use
+    kind, depth = sizes["architecture"], sizes["n_layers"]
+    parts = [kind, f"{sizes['d_model']} wide"]
+    if kind in ("encoder-decoder", "recurrent-seq2seq"):
+        parts.append(f"{depth} + {sizes['n_decoder_layers'] or depth} layers")
+    elif kind != "cbow":
+        parts.append(counted(depth, "layer"))
+    if isinstance(parameters := record.facts.get("parameters"), int):
+        parts.append(f"{parameters:,} parameters")
+    yield "network", ", ".join(parts)
     vocabulary = record.network.get("vocab_size")
     if isinstance(vocabulary, int):
         initial = recipe.init or recipe.network.features
@@ -148,19 +157,6 @@ def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
     yield "checkpoints", ", ".join(record.checkpoints) or "none"
     if record.damaged:
         yield "damaged", ", ".join(record.damaged)
-
-
-def _network(record: "RunRecord") -> str:
-    """Architecture and sizes of the checkpoint in use, else of the recipe."""
-    sizes = {**vars(record.recipe.network), **record.network}
-    kind, depth = sizes["architecture"], sizes["n_layers"]
-    count = record.facts.get("parameters")
-    parts = [kind, f"{sizes['d_model']} wide"]
-    if kind in ("encoder-decoder", "recurrent-seq2seq"):
-        parts.append(f"{depth} + {sizes['n_decoder_layers'] or depth} layers")
-    elif kind != "cbow":
-        parts.append(counted(depth, "layer"))
-    return ", ".join([*parts, *([f"{count:,} parameters"] if isinstance(count, int) else [])])
 
 
 def _compare(folders: Sequence[Path], as_json: bool) -> None:
