@@ -272,32 +272,26 @@ def _generation_settings(
         data["decoder_start_token_id"] = network.start_id
     if decoding is not None:
         data = {name: value for name, value in data.items() if name not in _REPLACED}
-        data |= _decoding_keys(network, decoding, seq2seq)
+        # without the options that they have no key for: MBR, a shrinking beam, words, groups
+        data |= {"do_sample": decoding.samples and decoding.temperature > 0, "num_beams": 1}
+        if decoding.samples and decoding.temperature:  # theirs refuses 0, which is greedy search
+            data |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")}
+        elif decoding.mbr is None and not decoding.samples and decoding.beam > 1:
+            data |= {"num_beams": decoding.beam, "length_penalty": decoding.length_penalty}
+            data["early_stopping"] = {"filled": True, "likely": False, "sure": "never"}[decoding.until]
+        if decoding.stop:
+            data["stop_strings"] = list(decoding.stop)
+        if decoding.repetition_penalty != 1.0:
+            data["repetition_penalty"] = decoding.repetition_penalty
+        if decoding.no_repeat_ngrams:
+            data["no_repeat_ngram_size"] = decoding.no_repeat_ngrams
+        if decoding.forced_eos:
+            data["forced_eos_token_id"] = network.eos_id
+        if decoding.min_new_tokens:
+            data["min_new_tokens"] = decoding.min_new_tokens
+        usual = _OUTPUT_TOKENS if seq2seq else CONTINUATION_TOKENS
+        data["max_new_tokens"] = min(decoding.max_new_tokens or usual, _max_positions(network) or usual)
     return data
-
-
-def _decoding_keys(network: NetworkConfig, decoding: DecodingConfig, seq2seq: bool) -> dict[str, object]:
-    """The decoding under their keys, without the options that they have no key for: MBR, a shrinking beam, words,
-    groups."""
-    data: dict[str, object] = {"do_sample": decoding.samples and decoding.temperature > 0, "num_beams": 1}
-    if decoding.samples and decoding.temperature:  # theirs refuses 0, which is greedy search
-        data |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")}
-    elif decoding.mbr is None and not decoding.samples and decoding.beam > 1:
-        data |= {"num_beams": decoding.beam, "length_penalty": decoding.length_penalty}
-        data["early_stopping"] = {"filled": True, "likely": False, "sure": "never"}[decoding.until]
-    if decoding.stop:
-        data["stop_strings"] = list(decoding.stop)
-    if decoding.repetition_penalty != 1.0:
-        data["repetition_penalty"] = decoding.repetition_penalty
-    if decoding.no_repeat_ngrams:
-        data["no_repeat_ngram_size"] = decoding.no_repeat_ngrams
-    if decoding.forced_eos:
-        data["forced_eos_token_id"] = network.eos_id
-    if decoding.min_new_tokens:
-        data["min_new_tokens"] = decoding.min_new_tokens
-    usual = _OUTPUT_TOKENS if seq2seq else CONTINUATION_TOKENS
-    limit = min(decoding.max_new_tokens or usual, _max_positions(network) or usual)
-    return data | {"max_new_tokens": limit}
 
 
 def _their_generation(folder: Path | None, network: NetworkConfig) -> tuple[dict[str, object], dict[str, object]]:

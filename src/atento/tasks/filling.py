@@ -93,10 +93,21 @@ def fill(
         raise UsageError("`targets` is for masked models, and for masks that are filled in their order")
     ids = None if targets is None else target_ids(tokenizer_of(model), targets)  # refused before anything is read
     _check_texts(model, texts)
-    if not isinstance(network, EncoderDecoder):
-        candidates = _fill_masks(model, texts, top, iterations, ids)
-    else:
+    if isinstance(network, EncoderDecoder):
         candidates = _fill_by_writing(model, texts, top)
+    else:
+        tokenizer = tokenizer_of(model)
+        template = special_tokens_of(network.config, tokenizer, model.config.get("template"))
+        rows = [template.apply(tokenizer.encode_with_mask(text))[0] for text in texts]
+        places = [[at for at, token in enumerate(row) if token == tokenizer.mask_id] for row in rows]
+        if iterations is None:
+            filled = _fill_in_order(model, rows, places, top, ids)
+        else:
+            filled = _fill_repeatedly(model, rows, iterations)
+        candidates = [
+            [_candidate(tokenizer, one, [one[at] for at in positions], log_prob) for one, log_prob in combinations]
+            for combinations, positions in zip(filled, places)
+        ]
     return candidates[0] if isinstance(text, str) else candidates
 
 
@@ -188,24 +199,6 @@ def target_ids(tokenizer: Tokenizer, targets: str | Sequence[str]) -> list[int]:
     if not ids:
         raise UsageError("`targets` must have at least one word: got none")
     return ids
-
-
-def _fill_masks(
-    model: TaskModel, texts: Sequence[str], top: int, iterations: int | None, targets: Sequence[int] | None
-) -> list[list[Candidate]]:
-    """Candidates by a masked model."""
-    tokenizer = tokenizer_of(model)
-    template = special_tokens_of(model.network.config, tokenizer, model.config.get("template"))
-    rows = [template.apply(tokenizer.encode_with_mask(text))[0] for text in texts]
-    masked = [[at for at, token in enumerate(row) if token == tokenizer.mask_id] for row in rows]
-    if iterations is None:
-        filled = _fill_in_order(model, rows, masked, top, targets)
-    else:
-        filled = _fill_repeatedly(model, rows, iterations)
-    return [
-        [_candidate(tokenizer, ids, [ids[at] for at in positions], log_prob) for ids, log_prob in combinations]
-        for combinations, positions in zip(filled, masked)
-    ]
 
 
 Combination = tuple[list[int], float]  # ids of a text with some masks filled, and their summed log-probability
