@@ -118,7 +118,7 @@ class _Trained(_Texts):
         result: Self = super().set_params(**plain)
         return result
 
-    def _seed(self) -> Any:
+    def _seed(self) -> int | None:
         """The seed: `random_state`, or a number that a generator of NumPy draws."""
         state = self.random_state
         return int(state.randint(2**31 - 1)) if isinstance(state, np.random.RandomState) else state

@@ -202,21 +202,16 @@ _MARKUP = (".xlf", ".xliff", ".tmx", ".po", ".ass", ".ssa", ".sbv", ".rst", ".te
 
 def table_warning(file: str, first: str, reads: Sequence[str] = ()) -> None:
     """Warn of a file of text that is named as a table, but for the endings `reads`, or has markup; its first line."""
-    kind = _table_kind(file, first)
+    name = file.lower().removesuffix(".gz").removesuffix(".zst")
+    kind = next((ending for ending in (".tsv", *_TABLES, *_MARKUP) if name.endswith(ending)), None)
+    if kind == ".tsv" and "\t" not in first:
+        kind = None
     if kind is not None and kind not in reads:
         progress(
             f"warning: {file} is named {kind} and read as plain text: a whole line is the text, columns and markup "
             "included. Give a file with the texts alone, or --columns of a table where the command has it; `atento "
             "evaluate` reads labelled data"
         )
-
-
-def _table_kind(file: str, first: str) -> str | None:
-    """The ending of a file that is named as a table or as records; a .tsv file has a tab in its first line."""
-    name = file.lower().removesuffix(".gz").removesuffix(".zst")
-    if name.endswith(".tsv"):
-        return ".tsv" if "\t" in first else None
-    return next((ending for ending in (*_TABLES, *_MARKUP) if name.endswith(ending)), None)
 
 
 def windows(lines: Iterator[str], *, from_stdin: bool) -> Iterator[list[str]]:

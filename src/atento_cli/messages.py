@@ -29,7 +29,10 @@ def sentence(error: Exception) -> str:
         needs = "takes no value" if "not take" in usage_error.message else "needs a value: got none"
         return f"{usage_error.option_name} {needs}"
     if kind == "BadParameter" and usage_error.param is not None:
-        return f"{_name(usage_error.param)}{_origin(usage_error)} {_rule(usage_error)}"
+        name, found = usage_error.param.name, usage_error.ctx  # where the value came from, if that is known
+        source = getattr(None if found is None else found.get_parameter_source(name), "name", "")
+        origin = f" (from {usage_error.param.envvar})" if source == "ENVIRONMENT" else ""
+        return f"{_name(usage_error.param)}{origin} {_rule(usage_error)}"
     # click's own words, with or without its guess
     named = re.match(r"No such command ['\"](.*?)['\"]\.(?: Did you mean|$)", usage_error.message)
     if named and context is not None:
@@ -62,12 +65,6 @@ def elsewhere_key(name: str) -> str | None:
 
     found = re.search(r"did you mean ([\w.]+)", elsewhere("", name.removeprefix("--").replace("-", "_")) or "")
     return None if found is None else found[1]
-
-
-def _origin(error: Any) -> str:
-    """The environment variable that a value came from, if any."""
-    source = None if error.ctx is None else error.ctx.get_parameter_source(error.param.name)
-    return f" (from {error.param.envvar})" if getattr(source, "name", "") == "ENVIRONMENT" else ""
 
 
 def _rule(error: Any) -> str:

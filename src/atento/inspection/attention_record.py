@@ -65,7 +65,24 @@ class AttentionRecord:
             raise UsageError(f"`output_tokens` must be as many as `tokens`, {count}: got {written}")
         if not self.kinds:
             raise UsageError("`kinds` must have at least one of encoder, decoder, cross: got none")
-        object.__setattr__(self, "kinds", {kind: self._checked(kind, layers) for kind, layers in self.kinds.items()})
+        checked: dict[str, list[Matrix]] = {}
+        for kind, layers in self.kinds.items():
+            if kind not in KINDS:
+                raise UsageError(f"unknown kind of attention {kind!r}{nearest(kind, list(KINDS))}")
+            if not len(layers):
+                raise UsageError(f"`kinds[{kind!r}]` must hold at least one layer: got none")
+            rows, columns = self.sides(kind)
+            want = (len(rows.tokens), len(columns.tokens))  # (rows, columns)
+            checked[kind] = []
+            for number, layer in enumerate(layers):
+                array, name = np.asarray(layer, dtype=np.float32), f"{kind} attention of layer {number}"
+                if array.ndim != 3 or array.shape[1:] != want or 0 in array.shape:
+                    raise UsageError(f"{name} must be (heads, {want[0]}, {want[1]}): got {array.shape}")
+                low, high = float(array.min()), float(array.max())
+                if not (low >= -_SLACK and high <= 1 + _SLACK):  # also refuses NaN
+                    raise UsageError(f"{name} must be weights from 0 to 1: got {low:g} to {high:g}")
+                checked[kind].append(array)
+        object.__setattr__(self, "kinds", checked)
 
     def __repr__(self) -> str:
         maps = (f"{kind} {len(layers)}x{len(layers[0])}" for kind, layers in self.kinds.items())
@@ -78,24 +95,6 @@ class AttentionRecord:
         if weights > NOTEBOOK_WEIGHTS:
             return plain(f"{self!r}: {weights:,} weights are too many for a notebook; save a page: .save('page.html')")
         return framed(attention_page(self))
-
-    def _checked(self, kind: str, layers: list[Matrix]) -> list[Matrix]:
-        if kind not in KINDS:
-            raise UsageError(f"unknown kind of attention {kind!r}{nearest(kind, list(KINDS))}")
-        if not len(layers):
-            raise UsageError(f"`kinds[{kind!r}]` must hold at least one layer: got none")
-        rows, columns = self.sides(kind)
-        checked = []
-        for number, layer in enumerate(layers):
-            array, name = np.asarray(layer, dtype=np.float32), f"{kind} attention of layer {number}"
-            want = (len(rows.tokens), len(columns.tokens))  # (rows, columns)
-            if array.ndim != 3 or array.shape[1:] != want or 0 in array.shape:
-                raise UsageError(f"{name} must be (heads, {want[0]}, {want[1]}): got {array.shape}")
-            low, high = float(array.min()), float(array.max())
-            if not (low >= -_SLACK and high <= 1 + _SLACK):  # also refuses NaN
-                raise UsageError(f"{name} must be weights from 0 to 1: got {low:g} to {high:g}")
-            checked.append(array)
-        return checked
 
     def sides(self, kind: str) -> tuple[Side, Side]:
         """The tokens of the rows (queries) and of the columns (keys) of a kind of attention."""
@@ -179,7 +178,12 @@ class AttentionRecord:
         """The record as lists and strings for JSON, with float32 weights in their shortest exact form."""
         sides = [f"{prefix}{name}" for prefix in ("", "source_", "output_") for name in ("tokens", "words", "special")]
         plain: dict[str, object] = {name: getattr(self, name) for name in ("title", "model", *sides, "masks")}
-        return plain | {"kinds": {kind: [_numbers(layer) for layer in layers] for kind, layers in self.kinds.items()}}
+        return plain | {
+            "kinds": {
+                kind: [[[[float(str(value)) for value in row] for row in head] for head in layer] for layer in layers]
+                for kind, layers in self.kinds.items()
+            }
+        }
 
     def save(
         self, path: str | Path, *, layer: int = -1, head: Head = "mean", kind: str | None = None, words: bool = False
@@ -218,10 +222,6 @@ def _index(name: str, value: object, count: int, other_values: str = "") -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not -count <= value < count:
         raise UsageError(f"`{name}` must be from 0 to {count - 1} (-1 is the last){other_values}: got {value!r}")
     return int(value) % count
-
-
-def _numbers(layer: Matrix) -> list[list[list[float]]]:
-    return [[[float(str(value)) for value in row] for row in head] for head in layer]
 
 
 def _json_bytes(record: AttentionRecord, **_: object) -> bytes:

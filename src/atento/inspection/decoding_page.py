@@ -39,29 +39,24 @@ def decoding_page(
         for number, run in enumerate(trace.runs)
     ]
     drawn = {"outputs": inline(outputs_svg(trace.runs, row, name=token_name)), "trees": "\n".join(trees)}
-    sheets, data = ("page.css", "decoding_page.css"), _data(trace, row, token_name)
-    return scripted("decoding_page.html", sheets, ["decoding_page.js"], title or "Decoding", data, **drawn)
-
-
-def _data(trace: Trace, row: int, name: Callable[[int], str]) -> dict[str, object]:
-    """The steps and outputs of a sentence in every run, with tokens as text."""
-    runs = []
+    runs = []  # the steps and outputs of the sentence in every run, with tokens as text
     for run in trace.to_dict()["runs"]:
         steps = [step for step in run["steps"] if step["row"] == row]
         for step in steps:
-            step["live"] = [[visible(name(token)) for token in ids] for ids in step["live"]]
+            step["live"] = [[visible(token_name(token)) for token in ids] for ids in step["live"]]
             for candidate in step["candidates"]:
-                candidate["token"] = visible(name(candidate["token"]))
+                candidate["token"] = visible(token_name(candidate["token"]))
             for distribution in step["distributions"]:
-                distribution["tokens"] = [visible(name(token)) for token in distribution["tokens"]]
+                distribution["tokens"] = [visible(token_name(token)) for token in distribution["tokens"]]
         outputs = [
-            {"text": [visible(name(token)) for token in output["ids"]]}
+            {"text": [visible(token_name(token)) for token in output["ids"]]}
             | {key: output[key] for key in ("log_prob", "score", "finished")}
             for output in (run["found"][row] if run["found"] else [])
         ]
         stopped = run["stopped"].get(str(row), "")  # keys are text, as in JSON
         runs.append({"strategy": run["strategy"], "stopped": stopped, "steps": steps, "found": outputs})
-    return {"runs": runs}
+    sheets, data = ("page.css", "decoding_page.css"), {"runs": runs}
+    return scripted("decoding_page.html", sheets, ["decoding_page.js"], title or "Decoding", data, **drawn)
 
 
 def _in_notebook(trace: Trace) -> str:

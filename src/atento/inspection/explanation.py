@@ -149,11 +149,10 @@ def _section(one: Explanation) -> str:
         f"{escape(visible(word))}<small>{_signed(score)}</small></li>"
         for n, (word, score) in enumerate(zip(one.words, one.scores))
     ]
-    return named + about + f'<ul class="words">{"".join(items)}</ul>\n' + (_table(one) if one.parts else "")
-
-
-def _table(one: Explanation) -> str:
-    """A row for each part, a column for each word, on one scale."""
+    section = f'{named}{about}<ul class="words">{"".join(items)}</ul>\n'
+    if not one.parts:
+        return section
+    # a row for each part, a column for each word, on one scale
     top = max((abs(score) for part in one.parts for score in part.scores), default=0.0) or 1.0
     head = "".join(f"<th scope=col>{escape(visible(word))}</th>" for word in one.words)
     rows = "".join(
@@ -162,7 +161,8 @@ def _table(one: Explanation) -> str:
         + f"<td>{_signed(part.total)}</td></tr>\n"
         for part in one.parts
     )
-    return f'<div tabindex="0"><table><tr><td></td>{head}<th scope=col>total</th></tr>\n{rows}</table></div>\n'
+    table = f"<table><tr><td></td>{head}<th scope=col>total</th></tr>\n{rows}</table>"
+    return f'{section}<div tabindex="0">{table}</div>\n'
 
 
 def _signed(score: float) -> str:

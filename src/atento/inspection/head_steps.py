@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from atento.attention.kernels import attend, attention_weights, by_head
 from atento.attention.lowering import lower
-from atento.attention.multihead import MultiHeadAttention, PositionTerms
+from atento.attention.multihead import PositionTerms
 from atento.attention.relative_terms import RelativeTerms
 from atento.base.errors import UsageError
 from atento.inspection.ablation import attentions
@@ -44,7 +44,7 @@ def head_steps(network: nn.Module, kind: str, layer: int, run: Callable[[], obje
     known = attentions(network)
     shared = [module for (name, _), module in known.items() if name == kind]
     attention = known.get((kind, layer), shared[0] if len(shared) == 1 else None)  # layers may share one module
-    read: dict[str, object] = {}
+    read: dict[str, Any] = {}
 
     def before(module: nn.Module, inputs: tuple[object, ...], named: dict[str, object]) -> None:
         if named.get("layer") in (None, layer):
@@ -59,10 +59,6 @@ def head_steps(network: nn.Module, kind: str, layer: int, run: Callable[[], obje
     if attention is None or "x" not in read:
         names = ", ".join(f"{name} {number}" for name, number in sorted(known)) or "none"
         raise UsageError(f"no {kind} attention of layer {layer} was passed; there are: {names}")
-    return _steps(attention, read)
-
-
-def _steps(attention: MultiHeadAttention, read: dict[str, Any]) -> HeadSteps:
     x, memory = read["x"], read["memory"]
     terms = read.get("position_terms") or PositionTerms()
     if memory is None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from atento.base.errors import UsageError
 from atento.inspection.figures.attention_map import kind_name
-from atento.inspection.maps import AttentionMaps, Head, Side
+from atento.inspection.maps import AttentionMaps, Head
 from atento.inspection.standalone import scripted
 from atento.inspection.token_display import visible
 from atento.inspection.word_groups import Matrix
@@ -60,36 +60,34 @@ def attention_page(
         "merge": words,
     }
     exact = count <= EXACT_LIMIT  # in four bytes each, or in two
-    data = {"sentences": [_sentence(attention_maps, start, exact=exact) for attention_maps in records]}
+    sentences = [
+        {
+            "title": visible(one.title) if one.title else "",
+            "model": visible(one.model) if one.model else "",
+            "start": start,
+            "exact": exact,
+            "kinds": {
+                kind: {
+                    "name": kind_name(one, kind),
+                    "mask": visible(one.masks[kind]) if one.masks.get(kind) else "",
+                    "writes": kind == "cross" and bool(one.output_tokens),
+                    "sides": [
+                        {
+                            name: [[group.label, group.start, group.end, group.special] for group in groups]
+                            for name, groups in (("tokens", side.single_groups()), ("words", side.groups()))
+                        }
+                        for side in one.sides(kind)
+                    ],
+                    "same": kind != "cross",
+                    "layers": [[_encoded(head, exact) for head in heads] for heads in layers],
+                }
+                for kind, layers in one.kinds.items()
+            },
+        }
+        for one in records
+    ]
+    data = {"sentences": sentences}
     return scripted("page.html", ["page.css"], SCRIPTS, records[0].title or "Attention", data)
-
-
-def _sentence(record: AttentionMaps, start: dict[str, object], *, exact: bool) -> dict[str, object]:
-    return {
-        "title": visible(record.title) if record.title else "",
-        "model": visible(record.model) if record.model else "",
-        "start": start,
-        "exact": exact,
-        "kinds": {
-            kind: {
-                "name": kind_name(record, kind),
-                "mask": visible(record.masks[kind]) if record.masks.get(kind) else "",
-                "writes": kind == "cross" and bool(record.output_tokens),
-                "sides": [_side(side) for side in record.sides(kind)],
-                "same": kind != "cross",
-                "layers": [[_encoded(head, exact) for head in heads] for heads in layers],
-            }
-            for kind, layers in record.kinds.items()
-        },
-    }
-
-
-def _side(side: Side) -> dict[str, object]:
-    """Tokens and words, each as [label, start, end, special]."""
-    return {
-        name: [[group.label, group.start, group.end, group.special] for group in groups]
-        for name, groups in (("tokens", side.single_groups()), ("words", side.groups()))
-    }
 
 
 def _encoded(head: Matrix, exact: bool) -> str:

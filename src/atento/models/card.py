@@ -62,19 +62,18 @@ def model_card(
             or replaces an earlier one.
         usage: Python code that uses the folder, for the layout of another engine; empty: code for `layout`.
     """
-    code = f"```python\n{usage}```\n" if usage else _usage(config, network, layout)
-    section = f"{_HEADING}\n\n{_about(config, network)}\n\n{code}"
-    if not existing.strip():
-        theirs = "sentence-transformers" if "embedding" in config else "transformers"
-        library = theirs if layout == "huggingface" else layout
-        unknown = "The training data, and so what the model may be used for, are known to whoever trained it.\n"
-        return f"---\nlibrary_name: {library}\n---\n\n# {config.get('name')}\n\n{unknown}\n{section}"
-    if _SECTION.search(existing):
-        return _SECTION.sub(lambda _: section, existing, count=1)
-    return f"{existing.rstrip()}\n\n{section}"
-
-
-def _about(config: Mapping[str, object], network: NetworkConfig) -> str:
+    blocks = [usage]
+    if not usage:  # with Atento and, in the Hugging Face layout, with the libraries that read it
+        verb = verb_of(config.get("task"))
+        example = VERBS[verb].example if verb else ""
+        if isinstance(heads := config.get("tasks"), Mapping):
+            example = example.replace("')", f"', head='{next(iter(heads))}')", 1)
+        if verb == "fill" and network.architecture == "encoder-decoder":
+            example = "print(model.fill('Olá <extra_id_0>.'))\n"
+        theirs = _transformers_example(config, network) if layout == "huggingface" else ""
+        found = [f"import atento\n\nmodel = atento.load('.')\n{example}", theirs]
+        blocks = [fitting(verb, block, config.get("pairs")) for block in found if block]
+    code = "\n".join(f"```python\n{block}```\n" for block in blocks)
     family = f" of the family {network.family}" if network.family else ""
     trained = config.get("atento_version")
     depth = f"{network.n_layers} layer{'s' if network.n_layers != 1 else ''}"
@@ -83,26 +82,20 @@ def _about(config: Mapping[str, object], network: NetworkConfig) -> str:
     heads = config.get("tasks")
     named = ", ".join(f"{name} ({own['task']})" for name, own in heads.items()) if isinstance(heads, Mapping) else ""
     tasks = f"Heads: {named}" if named else f"Task: {config.get('task')}"
-    return (
-        f"{tasks}. Architecture: {network.architecture}{family}, {network.d_model} wide, "
+    section = (
+        f"{_HEADING}\n\n{tasks}. Architecture: {network.architecture}{family}, {network.d_model} wide, "
         f"{depth}, vocabulary {network.vocab_size}. "
         f"{f'Trained with Atento {trained}. ' if trained else ''}These files were written by Atento "
-        f"{__version__}."
+        f"{__version__}.\n\n{code}"
     )
-
-
-def _usage(config: Mapping[str, object], network: NetworkConfig, layout: str) -> str:
-    """Code that uses the model: with Atento and, in the Hugging Face layout, with the libraries that read it."""
-    verb = verb_of(config.get("task"))
-    example = VERBS[verb].example if verb else ""
-    if isinstance(heads := config.get("tasks"), Mapping):
-        example = example.replace("')", f"', head='{next(iter(heads))}')", 1)
-    if verb == "fill" and network.architecture == "encoder-decoder":
-        example = "print(model.fill('Olá <extra_id_0>.'))\n"
-    blocks = [f"import atento\n\nmodel = atento.load('.')\n{example}"]
-    if layout == "huggingface":
-        blocks.append(_transformers_example(config, network))
-    return "\n".join(f"```python\n{fitting(verb, block, config.get('pairs'))}```\n" for block in blocks if block)
+    if not existing.strip():
+        theirs = "sentence-transformers" if "embedding" in config else "transformers"
+        library = theirs if layout == "huggingface" else layout
+        unknown = "The training data, and so what the model may be used for, are known to whoever trained it.\n"
+        return f"---\nlibrary_name: {library}\n---\n\n# {config.get('name')}\n\n{unknown}\n{section}"
+    if _SECTION.search(existing):
+        return _SECTION.sub(lambda _: section, existing, count=1)
+    return f"{existing.rstrip()}\n\n{section}"
 
 
 def fitting(verb: str | None, words: str, pairs: object) -> str:

@@ -1,7 +1,7 @@
 """Loads a model folder of any layout: found, read, each part checked against the others, built."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -196,7 +196,11 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     if modules is not None:
         network, weights = with_projections(network, weights, modules)
     generation = read_generation(base, theirs, network) if network.writes else Generation(network)
-    load_report.unread += _unread((found, base, path), modules)
+    unread = [] if modules is None else list(modules.unread)
+    for name, folder in product(sorted(FILES.keys() - {GENERATION}), (found, base, path)):
+        if (folder / name).is_file():
+            unread += [f"{name}: {key}" for key in FILES[name].unread(read_config(folder / name))]
+    load_report.unread += dict.fromkeys(unread)
     config = _translated(theirs, generation, path, modules, load_report)
     if is_adapter:
         config = with_ours(config, generation.network, path)
@@ -235,15 +239,6 @@ def _translated(
     ours |= {name: exported[name] for name in OUR_KEYS if name in exported and name != "embedding"}
     embedding = exported.get("embedding") if modules is None else modules.embedding
     return ours if embedding is None else ours | {"task": EMBEDDING, "embedding": embedding}
-
-
-def _unread(folders: Iterable[Path], modules: SentenceModules | None) -> list[str]:
-    """The keys of the files of these folders, and of the modules, that are not done, each behind its file."""
-    unread = [] if modules is None else list(modules.unread)
-    for name, folder in product(sorted(FILES.keys() - {GENERATION}), folders):
-        if (folder / name).is_file():
-            unread += [f"{name}: {key}" for key in FILES[name].unread(read_config(folder / name))]
-    return list(dict.fromkeys(unread))
 
 
 def with_token_ids(config: NetworkConfig, files: ModelFiles, tokenizer: Tokenizer | None) -> NetworkConfig:

@@ -70,7 +70,14 @@ def read_peft(
         UsageError: there is no such base. ModelError: another kind of adapter, or one of maps that the base has not.
     """
     settings = read_config(folder / ADAPTER_CONFIG)
-    _check(settings, folder)
+    if settings.get("peft_type") != "LORA":
+        raise ModelError(
+            f"{folder / ADAPTER_CONFIG}: only LoRA is read here: `peft_type` is {settings.get('peft_type')!r}"
+        )
+    for key, neutral in FILES[ADAPTER_CONFIG].refused.items():
+        if settings.get(key) is not None and settings[key] not in neutral:
+            raise ModelError(f"{folder / ADAPTER_CONFIG}: `{key}` {settings[key]!r} is not read here")
+    initialization(settings, folder / ADAPTER_CONFIG)  # refuses a kind of it that is not built here
     base = _base_of(settings, folder, fetch)
     data = read_config(base / CONFIG)
     with TensorFiles(folder, ADAPTER_WEIGHTS) as files:
@@ -155,18 +162,6 @@ def with_ours(config: dict[str, object], network: NetworkConfig, folder: Path) -
     return {**config, **kept, "network": network_to_dict(replace(network, heads=heads))}
 
 
-def _check(settings: Mapping[str, object], folder: Path) -> None:
-    """Raises ModelError: not LoRA, or a kind of it that is not built here."""
-    if settings.get("peft_type") != "LORA":
-        raise ModelError(
-            f"{folder / ADAPTER_CONFIG}: only LoRA is read here: `peft_type` is {settings.get('peft_type')!r}"
-        )
-    for key, neutral in FILES[ADAPTER_CONFIG].refused.items():
-        if settings.get(key) is not None and settings[key] not in neutral:
-            raise ModelError(f"{folder / ADAPTER_CONFIG}: `{key}` {settings[key]!r} is not read here")
-    initialization(settings, folder / ADAPTER_CONFIG)
-
-
 def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | None = None) -> Path:
     """Write the adapters of a LoRA run as PEFT reads them, with the head that was trained beside them.
 
@@ -212,10 +207,27 @@ def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | N
         if row.ours.startswith(("heads.", "pooler.")) and row.ours != "heads.vocabulary.output.weight"
         for name, part in zip(row.theirs, row.split(weights[row.ours]))
     }
-    settings = _settings(lora, ranks, sorted(saved), _base(path, base), family, network)
+    if base is None:
+        recipe = path.parent.parent / "recipe.yaml"
+        init = load_recipe(recipe, environment={}).recipe.init if recipe.exists() else None
+        if init is None:
+            raise UsageError(f"{path}: the run's recipe is missing, so `base` must name the base model")
+        base = init.model
+    theirs = Path(base) / CONFIG
+    if Path(base).is_dir() and (not theirs.exists() or read_config(theirs).get("model_type") == "atento"):
+        raise UsageError(
+            f"{base} is not in the Hugging Face layout, which PEFT loads: save it there (`atento convert {base} --to "
+            "huggingface --out DIR`) and give `base`"
+        )
+    settings = _settings(lora, ranks, sorted(saved), str(base), family, network)
     kept = {key: value for key, value in checkpoint.config.items() if key not in _NOT_KEPT}
     kept["labels"] = {head.name: list(head.labels) for head in network.heads if head.labels}
-    _write(directory, settings, tensors | {_PREFIX + name: value for name, value in saved.items()}, kept)
+    tensors |= {_PREFIX + name: value for name, value in saved.items()}
+    with whole_folder(directory, "folder") as temporary:
+        save_file(tensors, temporary / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+        for name, content in ((ADAPTER_CONFIG, settings), (_OURS, kept)):
+            text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+            (temporary / name).write_text(text, encoding="utf-8", newline="\n")
     return directory
 
 
@@ -272,33 +284,3 @@ def _settings(
         "bias": "none",
         "inference_mode": True,
     }
-
-
-def _base(checkpoint: Path, base: str | Path | None) -> str:
-    """The base model of a checkpoint, as PEFT will load it.
-    Raises UsageError: it is a folder in another layout than theirs.
-    """
-    if base is None:
-        recipe = checkpoint.parent.parent / "recipe.yaml"
-        init = load_recipe(recipe, environment={}).recipe.init if recipe.exists() else None
-        if init is None:
-            raise UsageError(f"{checkpoint}: the run's recipe is missing, so `base` must name the base model")
-        base = init.model
-    config = Path(base) / CONFIG
-    if Path(base).is_dir() and (not config.exists() or read_config(config).get("model_type") == "atento"):
-        raise UsageError(
-            f"{base} is not in the Hugging Face layout, which PEFT loads: save it there (`atento convert {base} --to "
-            "huggingface --out DIR`) and give `base`"
-        )
-    return str(base)
-
-
-def _write(
-    directory: Path, settings: Mapping[str, object], tensors: Mapping[str, Tensor], kept: Mapping[str, object]
-) -> None:
-    """Write the folder whole or not at all."""
-    with whole_folder(directory, "folder") as temporary:
-        save_file(dict(tensors), temporary / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-        for name, content in ((ADAPTER_CONFIG, settings), (_OURS, kept)):
-            text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-            (temporary / name).write_text(text, encoding="utf-8", newline="\n")

@@ -107,7 +107,21 @@ def save_model(
                 lost = lost_options(decoding, data, network)
         tags = any(HEAD_KINDS[head.kind] == "tag" for head in network.heads)
         spaces = tags and tokenizer is not None and tokenizer.native and tokenizer.kind in _SPACE_PIECES
-        _warn_of_differences(config, lost, spaces=spaces)
+        # what transformers does otherwise: those options of the decoding, and how it reads a text
+        penalties = " (there repetition penalties and n-grams count a prompt, but no source)"
+        differences = [f"decoding.{name}{penalties if name == 'count_prompt' else ''}" for name in lost]
+        differences += ["long_texts"] if config.get("long_texts") else []
+        confidence = config.get("confidence")
+        if isinstance(confidence, dict) and confidence.get("temperature", 1.0) != 1.0:
+            differences.append("confidence.temperature")
+        if spaces:
+            differences.append("the places of tags (it reads a word at `▁` where that is a piece)")
+        if differences:
+            warnings.warn(
+                f"transformers does not follow {', '.join(differences)} of this model; `atento.load` does",
+                AtentoWarning,
+                stacklevel=2,
+            )
         if "embedding" in config or network.projections:
             embedding = section_of(EmbeddingConfig, config, directory)
             theirs |= sentence_files(network, embedding, _max_positions(network))
@@ -196,25 +210,6 @@ def write_model(
     return directory
 
 
-def _warn_of_differences(config: Mapping[str, object], decoding: list[str], *, spaces: bool) -> None:
-    """Say what transformers does otherwise with a model: those options of its decoding, and how it reads a text."""
-    penalties = " (there repetition penalties and n-grams count a prompt, but no source)"
-    differences = [f"decoding.{name}{penalties if name == 'count_prompt' else ''}" for name in decoding]
-    if config.get("long_texts"):
-        differences.append("long_texts")
-    confidence = config.get("confidence")
-    if isinstance(confidence, dict) and confidence.get("temperature", 1.0) != 1.0:
-        differences.append("confidence.temperature")
-    if spaces:
-        differences.append("the places of tags (it reads a word at `▁` where that is a piece)")
-    if differences:
-        warnings.warn(
-            f"transformers does not follow {', '.join(differences)} of this model; `atento.load` does",
-            AtentoWarning,
-            stacklevel=3,
-        )
-
-
 def _tokenizer_files(network: NetworkConfig, config: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, bytes]:
     """The tokenizer's files, its special tokens and lengths as this model uses them."""
     writes = network.architecture != "encoder" and not network.heads
@@ -277,32 +272,26 @@ def _generation_settings(
         data["decoder_start_token_id"] = network.start_id
     if decoding is not None:
         data = {name: value for name, value in data.items() if name not in _REPLACED}
-        data |= _decoding_keys(network, decoding, seq2seq)
+        # without the options that they have no key for: MBR, a shrinking beam, words, groups
+        data |= {"do_sample": decoding.samples and decoding.temperature > 0, "num_beams": 1}
+        if decoding.samples and decoding.temperature:  # theirs refuses 0, which is greedy search
+            data |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")}
+        elif decoding.mbr is None and not decoding.samples and decoding.beam > 1:
+            data |= {"num_beams": decoding.beam, "length_penalty": decoding.length_penalty}
+            data["early_stopping"] = {"filled": True, "likely": False, "sure": "never"}[decoding.until]
+        if decoding.stop:
+            data["stop_strings"] = list(decoding.stop)
+        if decoding.repetition_penalty != 1.0:
+            data["repetition_penalty"] = decoding.repetition_penalty
+        if decoding.no_repeat_ngrams:
+            data["no_repeat_ngram_size"] = decoding.no_repeat_ngrams
+        if decoding.forced_eos:
+            data["forced_eos_token_id"] = network.eos_id
+        if decoding.min_new_tokens:
+            data["min_new_tokens"] = decoding.min_new_tokens
+        usual = _OUTPUT_TOKENS if seq2seq else CONTINUATION_TOKENS
+        data["max_new_tokens"] = min(decoding.max_new_tokens or usual, _max_positions(network) or usual)
     return data
-
-
-def _decoding_keys(network: NetworkConfig, decoding: DecodingConfig, seq2seq: bool) -> dict[str, object]:
-    """The decoding under their keys, without the options that they have no key for: MBR, a shrinking beam, words,
-    groups."""
-    data: dict[str, object] = {"do_sample": decoding.samples and decoding.temperature > 0, "num_beams": 1}
-    if decoding.samples and decoding.temperature:  # theirs refuses 0, which is greedy search
-        data |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")}
-    elif decoding.mbr is None and not decoding.samples and decoding.beam > 1:
-        data |= {"num_beams": decoding.beam, "length_penalty": decoding.length_penalty}
-        data["early_stopping"] = {"filled": True, "likely": False, "sure": "never"}[decoding.until]
-    if decoding.stop:
-        data["stop_strings"] = list(decoding.stop)
-    if decoding.repetition_penalty != 1.0:
-        data["repetition_penalty"] = decoding.repetition_penalty
-    if decoding.no_repeat_ngrams:
-        data["no_repeat_ngram_size"] = decoding.no_repeat_ngrams
-    if decoding.forced_eos:
-        data["forced_eos_token_id"] = network.eos_id
-    if decoding.min_new_tokens:
-        data["min_new_tokens"] = decoding.min_new_tokens
-    usual = _OUTPUT_TOKENS if seq2seq else CONTINUATION_TOKENS
-    limit = min(decoding.max_new_tokens or usual, _max_positions(network) or usual)
-    return data | {"max_new_tokens": limit}
 
 
 def _their_generation(folder: Path | None, network: NetworkConfig) -> tuple[dict[str, object], dict[str, object]]:

@@ -86,7 +86,13 @@ def minimum_bayes_risk(
         self_comparison=self_comparison,
         text=spelled,
     )
-    outputs = [best[0].ids for best in generate(_steps(model), ids, strategy, max_new_tokens=max_len, seed=seed)]
+    steps: Any = model  # a step function, or a network that has one
+    if not isinstance(model, NetworkOrModel):
+        has_stacks = hasattr(model, "encoder") and hasattr(model, "decoder")
+        start_id = token_named(model, "sos_token") if has_stacks else None
+        eos_id = token_named(model, "eos_token")
+        steps = LanguageModelSteps(steps, eos_id) if start_id is None else EncoderDecoderSteps(steps, start_id, eos_id)
+    outputs = [best[0].ids for best in generate(steps, ids, strategy, max_new_tokens=max_len, seed=seed)]
     return outputs[0] if len(outputs) == 1 else outputs
 
 
@@ -97,12 +103,3 @@ def from_function(calculate: Bleu) -> Utility:
         return np.array([[calculate(text.split(), candidate.split()) for text in evidence] for candidate in candidates])
 
     return utility
-
-
-def _steps(model: Any) -> Any:
-    """Return a step function, or a network that has one, for a model in any of the notes' shapes."""
-    if isinstance(model, NetworkOrModel):
-        return model
-    if hasattr(model, "encoder") and hasattr(model, "decoder"):
-        return EncoderDecoderSteps(model, token_named(model, "sos_token"), token_named(model, "eos_token"))
-    return LanguageModelSteps(model, token_named(model, "eos_token"))

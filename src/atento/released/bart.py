@@ -166,8 +166,17 @@ def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
             rows.append(Row(f"{ours}_inputs.positions.schemes.0.weight", (f"{side}.embed_positions.weight",)))
         rows += norm(f"{ours}_inputs.norm", f"{side}.layernorm_embedding") if relative.input_norm else []
         rows += norm(f"{side}.norm", f"{side}.layer_norm") if relative.pre else []
+        parts = [("self_attention", "self_attention_residual", "self_attn")]
+        parts += [("cross_attention", "cross_attention_residual", "encoder_attn")] if side == "decoder" else []
         for n in range(depth):
-            rows += _layer(f"{side}.blocks.{n}", f"{side}.layers.{n}", side == "decoder", config)
+            block, theirs = f"{side}.blocks.{n}", f"{side}.layers.{n}"
+            for part, residual, name in parts:
+                inside = [f"{theirs}.{name}.{letter}_proj" for letter in "qkv"]
+                rows += attention(f"{block}.{part}", inside, f"{theirs}.{name}.out_proj", config)
+                rows += norm(f"{block}.{residual}.norm", f"{theirs}.{name}_layer_norm")
+            rows += linear(f"{block}.feed_forward.inner", f"{theirs}.fc1")
+            rows += linear(f"{block}.feed_forward.outer", f"{theirs}.fc2")
+            rows += norm(f"{block}.feed_forward_residual.norm", f"{theirs}.final_layer_norm")
     rows += rereading_rows(config)
     rows += [] if config.output.tied else [Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
     bias = Row(  # classes with a head for texts have none
@@ -187,45 +196,25 @@ def _repeats(data: Mapping[str, object]) -> tuple[Repeat, ...]:
     return tuple(Repeat(name, "shared.weight") for name in (_WRITER, _READER, "lm_head.weight"))
 
 
-def _layer(ours: str, theirs: str, reads_source: bool, config: NetworkConfig) -> list[Row]:
-    parts = [("self_attention", "self_attention_residual", "self_attn")]
-    parts += [("cross_attention", "cross_attention_residual", "encoder_attn")] if reads_source else []
-    rows: list[Row] = []
-    for part, residual, name in parts:
-        inside = [f"{theirs}.{name}.{letter}_proj" for letter in "qkv"]
-        rows += attention(f"{ours}.{part}", inside, f"{theirs}.{name}.out_proj", config)
-        rows += norm(f"{ours}.{residual}.norm", f"{theirs}.{name}_layer_norm")
-    return [
-        *rows,
-        *linear(f"{ours}.feed_forward.inner", f"{theirs}.fc1"),
-        *linear(f"{ours}.feed_forward.outer", f"{theirs}.fc2"),
-        *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm"),
-    ]
-
-
 def _new_head(kind: HeadKind, network: NetworkConfig) -> dict[str, object] | None:
     if kind in OF_TEXT:
         return {"hidden": True, "pooling": "last", "side": "both", "dropout": network.dropout}
     return {"side": "both"} if kind == "span" else None
 
 
-def _family(relative: Relative) -> Family:
-    tables = [f"{side}.embed_positions.weight{plural}" for side in ("encoder", "decoder") for plural in ("", "s")]
-    return Family(
+_TABLES = [f"{side}.embed_positions.weight{plural}" for side in ("encoder", "decoder") for plural in ("", "s")]
+BART_AND_RELATIVES = tuple(
+    Family(
         relative.model_type,
         prefix="model.",
         read=partial(_read, relative),
         write=partial(_write, relative),
         rows=partial(_rows, relative),
-        computed=("encoder.version", "decoder.version", *([] if relative.positions == "learned" else tables)),
+        computed=("encoder.version", "decoder.version", *([] if relative.positions == "learned" else _TABLES)),
         repeats=_repeats,
         new_head=_new_head if relative.denoises else lambda kind, network: None,
         denoises=relative.denoises,
     )
-
-
-BART_AND_RELATIVES = tuple(
-    _family(relative)
     for relative in (
         Relative("bart", "BartForConditionalGeneration", denoises=True),
         Relative("marian", "MarianMTModel", input_norm=False, positions="sinusoidal", unk=1),

@@ -190,8 +190,8 @@ def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
     return [*rows, *head_rows(relative.heads, config)]
 
 
-def _family(relative: Relative) -> Family:
-    return Family(
+BERT_AND_RELATIVES = tuple(
+    Family(
         relative.model_type,
         prefix=relative.prefix,
         read=partial(_read, relative),
@@ -203,6 +203,5 @@ def _family(relative: Relative) -> Family:
         new_head=relative.heads.new_head,
         pooler=not relative.heads.hidden,
     )
-
-
-BERT_AND_RELATIVES = tuple(_family(relative) for relative in _RELATIVES)
+    for relative in _RELATIVES
+)

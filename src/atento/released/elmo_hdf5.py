@@ -130,7 +130,27 @@ def load_published(
 
     def read(name: str, *shape: int) -> Tensor:
         read_names.add(name)
-        return _read(h5py, file, path, name, shape).to(dtype)
+        part = file
+        for key in name.split("/"):  # step by step: a link may lead into another file
+            link = part.get(key, getlink=True) if isinstance(part, h5py.Group) else None
+            if link is None:
+                raise ModelError(f"{path}: has no {name}")
+            if not isinstance(link, h5py.HardLink):
+                raise ModelError(f"{path}: {name} must be in the file itself: got a link")
+            part = part[key]
+        if not isinstance(part, h5py.Dataset) or part.dtype.kind != "f":
+            raise ModelError(f"{path}: {name} must be an array of floating-point numbers")
+        if part.external or part.is_virtual:
+            raise ModelError(f"{path}: {name} must be in the file itself: got a reference to another")
+        if part.shape != shape:
+            raise ModelError(f"{path}: {name} must have the shape {shape}: got {part.shape}")
+        try:
+            array = np.asarray(part[...])
+        except (OSError, RuntimeError) as error:
+            raise ModelError(f"{path}: {name} cannot be read: {error}") from None
+        if not np.isfinite(array).all():
+            raise ModelError(f"{path}: {name} is not finite")
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.result_type(array.dtype, np.float32))).to(dtype)
 
     try:
         with h5py.File(path, "r") as file:
@@ -143,31 +163,6 @@ def load_published(
     if surplus:
         raise ModelError(f"{path}: holds weights that {options} does not describe: {', '.join(surplus[:3])}")
     return network.eval()
-
-
-def _read(h5py: Any, file: Any, path: Path, name: str, shape: tuple[int, ...]) -> Tensor:
-    """One array of the file, checked before it is read: it is in this file, has that shape, and is finite."""
-    part = file
-    for key in name.split("/"):  # step by step: a link may lead into another file
-        link = part.get(key, getlink=True) if isinstance(part, h5py.Group) else None
-        if link is None:
-            raise ModelError(f"{path}: has no {name}")
-        if not isinstance(link, h5py.HardLink):
-            raise ModelError(f"{path}: {name} must be in the file itself: got a link")
-        part = part[key]
-    if not isinstance(part, h5py.Dataset) or part.dtype.kind != "f":
-        raise ModelError(f"{path}: {name} must be an array of floating-point numbers")
-    if part.external or part.is_virtual:
-        raise ModelError(f"{path}: {name} must be in the file itself: got a reference to another")
-    if part.shape != shape:
-        raise ModelError(f"{path}: {name} must have the shape {shape}: got {part.shape}")
-    try:
-        array = np.asarray(part[...])
-    except (OSError, RuntimeError) as error:
-        raise ModelError(f"{path}: {name} cannot be read: {error}") from None
-    if not np.isfinite(array).all():
-        raise ModelError(f"{path}: {name} is not finite")
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.result_type(array.dtype, np.float32)))
 
 
 @torch.no_grad()

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from atento.base.errors import ModelError
 from atento.config.sections.network import NetworkConfig
@@ -77,6 +76,9 @@ def _read(relative: Relative, data: Settings, names: frozenset[str], tying: Tyin
     n_heads = data["num_attention_heads"]
     shared = data.get("num_key_value_heads")
     width = data.get("head_dim")
+    activation = activation_of(data.get("hidden_act", "gelu" if relative.gemma else "silu"), relative.model_type)
+    if relative.gemma and activation == "gelu":  # published configurations say gelu and mean its approximation by tanh
+        activation = "gelu-tanh"
     end = first_id(data.get("eos_token_id"), 2)
     start, unknown = first_id(data.get("bos_token_id"), 1), first_id(data.get("unk_token_id"), end)
     return NetworkConfig(
@@ -91,9 +93,7 @@ def _read(relative: Relative, data: Settings, names: frozenset[str], tying: Tyin
             output_bias=False if relative.bias else None,  # queries, keys and values alone have one
             norm=relative.norm,
         ),
-        feed_forward=FeedForwardConfig(
-            activation=_activation(relative, data), gated=True, bias=bool(data.get("mlp_bias"))
-        ),
+        feed_forward=FeedForwardConfig(activation=activation, gated=True, bias=bool(data.get("mlp_bias"))),
         mask=_window(relative, data),
         embedding=InputConfig(scaled=relative.gemma),
         output=OutputConfig(tied=relative.heads.tied(data, names, tying)),
@@ -107,12 +107,6 @@ def _read(relative: Relative, data: Settings, names: frozenset[str], tying: Tyin
         heads=relative.heads.read(data, names),
         initializer="normal",
     )
-
-
-def _activation(relative: Relative, data: Mapping[str, object]) -> Any:
-    """Our name of the activation; Gemma's published configurations say gelu and mean its approximation by tanh."""
-    activation = activation_of(data.get("hidden_act", "gelu" if relative.gemma else "silu"), relative.model_type)
-    return "gelu-tanh" if relative.gemma and activation == "gelu" else activation
 
 
 def _window(relative: Relative, data: Settings) -> MaskConfig | None:
@@ -278,8 +272,8 @@ def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
     return [*rows, *relative.heads.rows(config)]
 
 
-def _family(relative: Relative) -> Family:
-    return Family(
+LLAMA_AND_RELATIVES = tuple(
+    Family(
         relative.model_type,
         prefix="model.",
         read=partial(_read, relative),
@@ -290,10 +284,6 @@ def _family(relative: Relative) -> Family:
         other_prefixes={} if relative.answers is None else {"ForQuestionAnswering": relative.answers},
         tied=relative.gemma,
     )
-
-
-LLAMA_AND_RELATIVES = tuple(
-    _family(relative)
     for relative in (
         Relative("llama", "Llama"),
         Relative("mistral", "Mistral", windowed=True, answers="model."),

@@ -1,7 +1,7 @@
 """Reads and writes the modules of sentence-transformers folders, so that `encode` pools as `Model.embed` does."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,10 @@ def sentence_folder(path: Path) -> SentenceModules | None:
     config: dict[str, object] = {"pooling": "mean", "normalize": False}
     kinds = [str(row.get("type", "")).rpartition(".")[2] for row in rows]
     for row, kind in zip(rows, kinds):
-        folder = _inside(path, str(row.get("path", "")))
+        name = str(row.get("path", ""))
+        folder = path / name
+        if not folder.resolve().is_relative_to(path.resolve()):
+            raise ModelError(f"{modules}: the path of a module must be inside the folder: got {name!r}")
         if kind == "Transformer":
             network = folder
         elif kind == "Pooling":
@@ -91,24 +94,12 @@ def sentence_folder(path: Path) -> SentenceModules | None:
             config["max_len"] = limit
             break
     config |= _reading(path, network)
-    return SentenceModules(network, config, tuple(dense), _unread(path, rows, kinds))
-
-
-def _unread(path: Path, rows: Sequence[Mapping[str, object]], kinds: Sequence[str]) -> tuple[str, ...]:
-    """The keys that are not done: of the rows of `modules.json`, and of the file of each module behind the network."""
+    # the keys that are not done, of `modules.json` and of the file of each module behind the network
     unread = [f"{MODULES}: {key}" for row in rows for key in KEYS[MODULES].unread(row)]
     for row, kind in zip(rows, kinds):
         name = str(Path(str(row.get("path", ""))) / "config.json")
         unread += [f"{name}: {key}" for key in KEYS[kind].unread(_object(path / name))] if kind in KEYS else []
-    return tuple(dict.fromkeys(unread))
-
-
-def _inside(path: Path, name: str) -> Path:
-    """The folder of a module. Raises ModelError: it is not inside the model's folder."""
-    folder = path / name
-    if not folder.resolve().is_relative_to(path.resolve()):
-        raise ModelError(f"{path / MODULES}: the path of a module must be inside the folder: got {name!r}")
-    return folder
+    return SentenceModules(network, config, tuple(dense), tuple(dict.fromkeys(unread)))
 
 
 def _reading(path: Path, network: Path) -> dict[str, Any]:

@@ -40,6 +40,10 @@ def _read(model_type: str, data: Settings, names: frozenset[str], tying: Tying) 
     scaled = data.get("scale_decoder_outputs", data.get("tie_word_embeddings") is not False)
     depth, rate = data["num_layers"], data.get("dropout_rate", 0.1)
     pad = first_id(data.get("pad_token_id"), 0)
+    heads = read_rereading_heads(data, names) if has_decoder else ()
+    if not has_decoder and f"{_TAGS}.weight" in names:  # the class of an encoder alone
+        kind_of_head, labels = labels_of(data, of_tokens=True)
+        heads = (HeadConfig(kind_of_head, labels, dropout=data.get("classifier_dropout", 0.0)),)
     return NetworkConfig(
         architecture="encoder-decoder" if has_decoder else "encoder",
         family=model_type,
@@ -77,16 +81,8 @@ def _read(model_type: str, data: Settings, names: frozenset[str], tying: Tying) 
             n_buckets=data.get("relative_attention_num_buckets", 32),
             max_distance=data.get("relative_attention_max_distance", 128),
         ),
-        heads=read_rereading_heads(data, names) if has_decoder else _tags(data, names),
+        heads=heads,
     )
-
-
-def _tags(data: Settings, names: frozenset[str]) -> tuple[HeadConfig, ...]:
-    """The head of the class of an encoder alone."""
-    if f"{_TAGS}.weight" not in names:
-        return ()
-    kind, labels = labels_of(data, of_tokens=True)
-    return (HeadConfig(kind, labels, dropout=data.get("classifier_dropout", 0.0)),)
 
 
 def _write_heads(model_type: str, config: NetworkConfig) -> dict[str, object]:

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
 
 from atento.base.errors import CapabilityError, ModelError, RecipeError
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import by_key
-from atento.config.tables.head_kinds import HEAD_KINDS, OF_TRAINING, HeadConfig
+from atento.config.tables.head_kinds import HEAD_KINDS, OF_TRAINING
 from atento.released.read_layout import FAMILIES
 from atento.released.weight_rows import convert
 
@@ -103,8 +102,15 @@ def _without_other_heads(
 
 def _computing_fields(config: NetworkConfig) -> dict[str, object]:
     """The fields that decide what a network computes."""
+    own = config.feed_forward.activation  # which a masked language model's head may leave to the network
     heads = tuple(
-        replace(head, dropout=0.0, activation=_activation(head, config), pooling=config.pooling(head))
+        replace(
+            head,
+            dropout=0.0,
+            activation=head.activation
+            or (own if head.kind == "masked-language-model" else "tanh" if head.hidden else None),
+            pooling=config.pooling(head),
+        )
         for head in config.heads
     )
     both = config.architecture == "encoder-decoder"
@@ -120,10 +126,3 @@ def _computing_fields(config: NetworkConfig) -> dict[str, object]:
     )
     free = _FREE if both else _FREE | {"embedding.shared"}
     return {key: value for key, value in by_key(plain).items() if key not in free}
-
-
-def _activation(head: HeadConfig, config: NetworkConfig) -> Any:
-    """The activation inside a head, which it may leave to the network; None: it has none."""
-    if head.kind == "masked-language-model":
-        return head.activation or config.feed_forward.activation
-    return head.activation or ("tanh" if head.hidden else None)

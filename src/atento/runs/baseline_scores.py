@@ -12,7 +12,6 @@ from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.config.recipe import Recipe
 from atento.config.tables.tasks import TASKS
 from atento.data.records.memory import MemoryRecords, by_split
-from atento.data.records.splits import Split
 from atento.metrics import Score
 from atento.metrics.metric_table import quality, signed
 from atento.runs.baseline_learners import learners_of
@@ -115,7 +114,10 @@ def baseline_of(recipe: Recipe, data: Data, most: int | None = None) -> Baseline
         most: characters of training records; of more, a part is drawn by the recipe's seed.
     """
     started, spec, prefixes = time.monotonic(), TASKS[recipe.task], prefixes_of(recipe)
-    train, missing = data.train if most is None else _drawn(data.train, most, recipe.training.seed), ""
+    train, missing = data.train, ""
+    if most is not None and (characters := sum(train.characters().values())) > most:
+        rows = permutation(len(train), recipe.training.seed)[: max(1, int(len(train) * most / characters))]
+        train = train.taken(sorted(rows.tolist()))
     splits = {name: split for name in ("valid", "test") if (split := getattr(data, name)) is not None}
     scores: dict[str, dict[str, Scores]] = {name: {} for name in splits}
     for learner in learners_of(spec.outputs, prefixes):
@@ -169,12 +171,3 @@ def with_interval(score: Score) -> str:
     """The value of a score and its 95 % interval."""
     low, high = score.interval()
     return f"{score.value:.{score.digits}f} [{low:.{score.digits}f}, {high:.{score.digits}f}]"
-
-
-def _drawn(train: Split, most: int, seed: int) -> Split:
-    """Training records of at most so many characters, drawn by a seed."""
-    characters = sum(train.characters().values())
-    if characters <= most:
-        return train
-    rows = permutation(len(train), seed)[: max(1, int(len(train) * most / characters))]
-    return train.taken(sorted(rows.tolist()))

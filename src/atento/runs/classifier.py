@@ -47,7 +47,10 @@ def fit_classifier(run: Run, config: ClassifierConfig) -> None:
         raise DataError("the training data has only one label, so there is nothing to learn")
     read = time.monotonic()
     store_classifier(fitted_classifier(vectors, labels, config, run.config.seed, run.reporter.line, weights), head)
-    nll = _nll(vectors, labels, head)
+    with torch.inference_mode():  # the mean negative log-likelihood of the labels in nats
+        device = head.out.weight.device
+        logits = head.out(torch.from_numpy(vectors).to(device)).double()
+        nll = float(torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels).to(device)))
     run.reporter.line(
         f"{config.kind} on {len(vectors):,} vectors of width {vectors.shape[1]}: read in {read - started:.1f} s, "
         f"fitted in {time.monotonic() - read:.1f} s"
@@ -139,11 +142,3 @@ def store_classifier(classifier: Any, head: LinearHead) -> None:
     weight[classes], bias[classes] = coefficients.to(weight), intercept.to(bias)
     head.out.weight.copy_(weight)
     head.out.bias.copy_(bias)
-
-
-@torch.inference_mode()
-def _nll(vectors: NDArray[np.float32], labels: NDArray[np.int64], head: LinearHead) -> float:
-    """Return the mean negative log-likelihood of the labels in nats."""
-    device = head.out.weight.device
-    logits = head.out(torch.from_numpy(vectors).to(device)).double()
-    return float(torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels).to(device)))

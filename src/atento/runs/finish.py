@@ -49,46 +49,42 @@ def train_and_finish(setup: Setup, run: Run) -> RunResult:
     names = recipe.training.report_to if setup.replica.main else ()
     with Trackers(names, tracked, lambda line: run.reporter.line(line)) as trackers:
         run.journal.listener = trackers.log if names else None
-        return _train_and_score(setup, run)
-
-
-def _train_and_score(setup: Setup, run: Run) -> RunResult:
-    if not run.progress.finished or has_more_steps(run):
-        sizes = {"parameters": parameter_count(setup.network), "examples": len(run.batches), "steps": run.steps}
-        if setup.replica.main:
-            write_whole(setup.folder / "recipe.yaml", dump_recipe(located(setup.loaded)))
-            write_environment(setup.folder, **sizes)
-        log, quiet = setup.reporter.log, not setup.replica.main
-        writes = any(head.kind == "reconstruction" for head in setup.config.heads)
-        targets = "tokens" if writes else counted_targets(setup.recipe)
-        run.reporter = Reporter(run.steps, run.progress.step, log, targets=targets, quiet=quiet)
-        classifier = classifier_of(setup.recipe)
-        try:
-            fit(run) if classifier is None else fit_classifier(run, classifier)
-        finally:
-            run.reporter.close()
-            run.reporter = setup.reporter
-        run.updater.release()
-    if not run.progress.finished or not setup.replica.main:
-        return run, None, False  # paused, or the first process does what is left
-    if setup.recipe.training.average > 1:
-        _average(setup, run)
-    tested = [(part.data.test, part.recipe) for part in setup.parts or [setup] if part.data.test is not None]
-    test = None
-    if tested:  # by the checkpoint that `atento.load` reads: the best, else the last
-        setup.network.load_state_dict(read_model(setup.folder).weights | without_effect(setup.network))
-        evaluations = [evaluation_of(setup.network, setup.tokenizer, *one) for one in tested]
-        test = joined_scores([(evaluation.scores, recipe) for evaluation, (_, recipe) in zip(evaluations, tested)])
-        for evaluation in evaluations if setup.recipe.data.folds else ():
-            write_outputs(setup.folder, evaluation.outputs, evaluation.gold)
-        shown = ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
-        setup.report(f"test: {shown}")
-    _calibrate(setup)
-    for part in setup.parts or [setup]:
-        _compare(part, run, test)
-    scores = {f"test_{name}": value for name, value in (test or {}).items()}
-    run.journal.append({"event": "end", "step": run.progress.step, **scores})
-    return run, test, False
+        if not run.progress.finished or has_more_steps(run):
+            sizes = {"parameters": parameter_count(setup.network), "examples": len(run.batches), "steps": run.steps}
+            if setup.replica.main:
+                write_whole(setup.folder / "recipe.yaml", dump_recipe(located(setup.loaded)))
+                write_environment(setup.folder, **sizes)
+            log, quiet = setup.reporter.log, not setup.replica.main
+            writes = any(head.kind == "reconstruction" for head in setup.config.heads)
+            targets = "tokens" if writes else counted_targets(recipe)
+            run.reporter = Reporter(run.steps, run.progress.step, log, targets=targets, quiet=quiet)
+            classifier = classifier_of(recipe)
+            try:
+                fit(run) if classifier is None else fit_classifier(run, classifier)
+            finally:
+                run.reporter.close()
+                run.reporter = setup.reporter
+            run.updater.release()
+        if not run.progress.finished or not setup.replica.main:
+            return run, None, False  # paused, or the first process does what is left
+        if recipe.training.average > 1:
+            _average(setup, run)
+        tested = [(part.data.test, part.recipe) for part in setup.parts or [setup] if part.data.test is not None]
+        test = None
+        if tested:  # by the checkpoint that `atento.load` reads: the best, else the last
+            setup.network.load_state_dict(read_model(setup.folder).weights | without_effect(setup.network))
+            evaluations = [evaluation_of(setup.network, setup.tokenizer, *one) for one in tested]
+            test = joined_scores([(evaluation.scores, part) for evaluation, (_, part) in zip(evaluations, tested)])
+            for evaluation in evaluations if recipe.data.folds else ():
+                write_outputs(setup.folder, evaluation.outputs, evaluation.gold)
+            shown = ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
+            setup.report(f"test: {shown}")
+        _calibrate(setup)
+        for part in setup.parts or [setup]:
+            _compare(part, run, test)
+        scores = {f"test_{name}": value for name, value in (test or {}).items()}
+        run.journal.append({"event": "end", "step": run.progress.step, **scores})
+        return run, test, False
 
 
 def _calibrate(setup: Setup) -> None:

@@ -55,9 +55,19 @@ def facts_of_data(recipe: Recipe, train: Split) -> dict[str, object]:
         facts["pairs"] = True
     if len(prefixes := prefixes_of(recipe)) > 1:
         facts["prefixes"] = prefixes
-    if written := _columns_written(recipe):
-        facts["columns"] = written
-    if reading := _reading(recipe):
+    # of the first file of training data: columns other than `evaluate` chooses by itself, and how it was read
+    source, usual = recipe.data.train[0], SourceConfig()
+    if source.file is not None or source.dataset is not None:
+        fields = TASKS[task_of_records(recipe, "train")].fields
+        written = {one.name: column for one in fields if (column := getattr(source, one.name)) is not None}
+        ordered = not any(one.optional for one in fields)  # else the width of a table says which of them it has
+        if not all(column == name or (ordered and column == n) for n, (name, column) in enumerate(written.items())):
+            facts["columns"] = written
+    names = READING if source.file is not None or isinstance(source.source, str) else ()
+    reading = {name: getattr(source, name) for name in names if getattr(source, name) != getattr(usual, name)}
+    if recipe.data.skip_bad:
+        reading["skip_bad"] = True
+    if reading:
         facts["reading"] = reading
     if "tags" in columns:
         facts["tag_scheme"] = scheme_of(columns["tags"])
@@ -66,27 +76,6 @@ def facts_of_data(recipe: Recipe, train: Split) -> dict[str, object]:
     if "answers" in columns:
         facts["answering"] = learned_settings(recipe, train)
     return facts
-
-
-def _columns_written(recipe: Recipe) -> dict[str, int | str]:
-    """The columns of the first file of training data, if they are other than `evaluate` chooses by itself."""
-    source, fields = recipe.data.train[0], TASKS[task_of_records(recipe, "train")].fields
-    if source.file is None and source.dataset is None:
-        return {}
-    written = {one.name: column for one in fields if (column := getattr(source, one.name)) is not None}
-    ordered = not any(one.optional for one in fields)  # else the width of a table says which of them it has
-    usual = all(column == name or (ordered and column == n) for n, (name, column) in enumerate(written.items()))
-    return {} if usual else written
-
-
-def _reading(recipe: Recipe) -> dict[str, object]:
-    """How the first file of training data was read, where it is not as by default."""
-    source = recipe.data.train[0]
-    if source.file is None and not isinstance(source.source, str):
-        return {"skip_bad": True} if recipe.data.skip_bad else {}
-    usual = SourceConfig()
-    reading = {name: getattr(source, name) for name in READING if getattr(source, name) != getattr(usual, name)}
-    return reading | ({"skip_bad": True} if recipe.data.skip_bad else {})
 
 
 def adapters_of(recipe: Recipe) -> dict[str, object]:

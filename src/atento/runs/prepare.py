@@ -94,7 +94,10 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
     check_columns(recipe.task, splits, train)
     for part, source in zip(records["valid"], _by_file(recipe, "valid", folder)):
         if also := overlap(records["train"], part):
-            subject = f"{len(part)} validation {TASKS[recipe.task].records} of {_name(source)}"
+            kinds = f" with labels {source.labels}" if source.labels else ""
+            shown = f"the micro-world's {source.world}{kinds}" if source.world else str(source.file or source.source)
+            shown = shown if source.memory is None else argument_name(source.memory)
+            subject = f"{len(part)} validation {TASKS[recipe.task].records} of {shown}"
             report(f"warning: {also} of {subject} are also in the training data")
     label = next((field.name for field in TASKS[recipe.task].fields if field.kind == "class"), None)
     if label is not None:
@@ -135,13 +138,6 @@ def _report_warnings(warnings: Iterable[str], report: Report) -> None:
 def fingerprint_of(train: Split, valid: Split | None) -> str:
     """Return what identifies the training and validation records."""
     return sha256("\n".join([train.fingerprint, "" if valid is None else valid.fingerprint]).encode()).hexdigest()
-
-
-def _name(source: SourceConfig) -> str:
-    if source.memory is not None:
-        return argument_name(source.memory)
-    labels = f" with labels {source.labels}" if source.labels else ""
-    return f"the micro-world's {source.world}{labels}" if source.world else str(source.file or source.source)
 
 
 def network_for(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -166,6 +167,10 @@ def read_run(folder: Path) -> RunRecord:
         used = InUse(selected.kind, selected.path, manifest.step, score, tuple(state.get("ties", ())))
     every = list_checkpoints(folder / "checkpoints")
     names = sorted(path.name for path in (folder / "checkpoints").glob("step-*.bad*"))
+    seconds = None
+    if every:  # of the newest
+        with suppress(CheckpointError):
+            seconds = read_json(every[0].path, read_manifest(every[0].path), STATE).get("seconds")
     return RunRecord(
         folder=folder,
         recipe=recipe,
@@ -175,7 +180,7 @@ def read_run(folder: Path) -> RunRecord:
         checkpoints=[item.path.name for item in reversed(every)],  # oldest first
         damaged=names,
         facts=read_object(folder / "env.json"),
-        seconds=None if not every else _seconds(every[0].path),  # of the newest
+        seconds=float(seconds) if isinstance(seconds, int | float) else None,
     )
 
 
@@ -194,11 +199,3 @@ def read_object(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _seconds(checkpoint: Path) -> float | None:
-    try:
-        seconds = read_json(checkpoint, read_manifest(checkpoint), STATE).get("seconds")
-    except CheckpointError:
-        return None
-    return float(seconds) if isinstance(seconds, int | float) else None

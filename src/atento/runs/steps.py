@@ -51,7 +51,7 @@ from atento.runs.finish import RunResult, already_finished, train_and_finish
 from atento.runs.minutes import fix_updates
 from atento.runs.model_config import adapters_of
 from atento.runs.multilingual import network_of_run
-from atento.runs.prepare import Data, fitted_to, network_for, steps_of, training_batches
+from atento.runs.prepare import fitted_to, network_for, steps_of, training_batches
 from atento.runs.run_identity import has_begun, identity_of, keep_parts
 from atento.runs.run_plan import memory_of_weights, new_shapes
 from atento.runs.setup import Setup
@@ -226,7 +226,17 @@ def make_batches(setup: Setup) -> None:
     recipe = setup.recipe
     constraints_of(recipe.decoding, setup.tokenizer.target)  # refuses words that the vocabulary cannot write
     if recipe.data.skip_bad and "question" in setup.data.train.columns:
-        setup.data = _without_unreadable(setup)
+        limit, longest = setup.config.position_limit, recipe.data.max_len
+        longest = longest if limit is None else min(longest, limit)
+        template, splits = template_for(recipe.task, setup.tokenizer), dict[str, Split]()
+        for name in ("train", "valid", "test"):  # without questions that leave no room for their context
+            if (whole := getattr(setup.data, name)) is not None:
+                splits[name], said = readable_questions(
+                    whole, setup.tokenizer, template, setup.config, longest, recipe.data.stride
+                )
+                if said:
+                    setup.report(f"warning: data.{name}: {said}")
+        setup.data = replace(setup.data, **splits)  # type: ignore[arg-type]
     for part in setup.parts or [setup]:
         with task_named(part.recipe.head):
             part.batches = training_batches(
@@ -235,25 +245,21 @@ def make_batches(setup: Setup) -> None:
     setup.batches = mixed(setup.parts) if setup.parts else setup.batches
     keep_parts(setup.batches, setup.identity, setup.config)
     setup.teach = None  # frees the teachers, but for those whose probabilities of tokens are still needed
-    for part in setup.parts or [setup]:
-        with task_named(part.recipe.head):
-            _check_held_out(part)
-
-
-def _check_held_out(setup: Setup) -> None:
-    """Make the batches of validation and test data once, and leave out pairs that are too long for the network."""
-    recipe = setup.recipe
-    for part, name in (("valid", "data.held_out" if recipe.data.held_out else "data.valid"), ("test", "data.test")):
-        split: Split | None = getattr(setup.data, part)
-        if split is not None:
-            try:
-                split, warning = within_positions(split, setup.config, setup.tokenizer, recipe.data.truncate)
-                held_out_batches(recipe, setup.config, setup.tokenizer, split)
-            except DataError as error:
-                raise DataError(f"{name}: {error}") from None
-            if warning is not None:
-                setup.report(f"warning: {name}: {warning}")
-                setup.data = replace(setup.data, **{part: split})  # type: ignore[arg-type]
+    for part in setup.parts or [setup]:  # of validation and test data once, without pairs that are too long
+        recipe = part.recipe
+        for key, name in (("valid", "data.held_out" if recipe.data.held_out else "data.valid"), ("test", "data.test")):
+            split: Split | None = getattr(part.data, key)
+            if split is None:
+                continue
+            with task_named(recipe.head):
+                try:
+                    split, warning = within_positions(split, part.config, part.tokenizer, recipe.data.truncate)
+                    held_out_batches(recipe, part.config, part.tokenizer, split)
+                except DataError as error:
+                    raise DataError(f"{name}: {error}") from None
+                if warning is not None:
+                    part.report(f"warning: {name}: {warning}")
+                    part.data = replace(part.data, **{key: split})  # type: ignore[arg-type]
 
 
 def set_caches(setup: Setup) -> None:
@@ -264,23 +270,6 @@ def set_caches(setup: Setup) -> None:
     matters = setup.device == "cpu" and CAPACITY not in os.environ
     is_new = matters and new_shapes(setup.batches, setup.recipe.training.micro_batches)
     keep_kernels(KERNELS_OF_NEW_SHAPES if is_new else KERNELS)
-
-
-def _without_unreadable(setup: Setup) -> Data:
-    """Return the data without questions that leave no room for their context, and report their number."""
-    recipe, limit = setup.recipe, setup.config.position_limit
-    template, longest = template_for(recipe.task, setup.tokenizer), recipe.data.max_len
-    longest = longest if limit is None else min(longest, limit)
-    splits: dict[str, Split] = {}
-    for name in ("train", "valid", "test"):
-        split: Split | None = getattr(setup.data, name)
-        if split is not None:
-            splits[name], warning = readable_questions(
-                split, setup.tokenizer, template, setup.config, longest, recipe.data.stride
-            )
-            if warning:
-                setup.report(f"warning: data.{name}: {warning}")
-    return replace(setup.data, **splits)  # type: ignore[arg-type]
 
 
 def make_network(setup: Setup) -> None:

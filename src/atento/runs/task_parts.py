@@ -34,28 +34,23 @@ def read_parts(setup: Setup) -> None:
         with task_named(loaded.recipe.head):
             part.loaded, part.data = data_of_run(part)
         setup.parts.append(part)
-    for part in setup.parts:
-        part.data = _without_held_out(part, [other for other in setup.parts if other is not part])
+    for part in setup.parts:  # no training text that another task validates or tests on, but for the last of a label
+        train, labels = part.data.train, labels_by_record(part.recipe, part.data.train) or [()] * len(part.data.train)
+        splits = [(one, split) for one in setup.parts if one is not part for split in (one.data.valid, one.data.test)]
+        held_out = {text for one, split in splits for text in _texts(one, split)}
+        left, kept = Counter(label for row in labels for label in set(row)), list[int]()
+        for row, text in enumerate(_texts(part, train)):
+            if text in held_out and all(left[label] > 1 for label in labels[row]):
+                left.subtract(set(labels[row]))
+            else:
+                kept.append(row)
+        if left_out := len(train) - len(kept):
+            part.report(f"{left_out:,} training examples left out, whose texts are held out for another task")
+            part.data = replace(part.data, train=subset(train, kept))
     fields = [TASKS[part.recipe.task].texts for part in setup.parts]
     texts = list(dict.fromkeys(text for part, own in zip(setup.parts, fields) for text in part.data.train.texts(own)))
     digest = sha256("\n".join(part.data.fingerprint for part in setup.parts).encode()).hexdigest()
     setup.data = Data(Split({fields[0][0]: texts}, fingerprint(texts)), None, None, digest)
-
-
-def _without_held_out(part: Setup, others: Sequence[Setup]) -> Data:
-    """The records of a task without training texts that another validates or tests on, but for the last of a label."""
-    train, labels = part.data.train, labels_by_record(part.recipe, part.data.train) or [()] * len(part.data.train)
-    held_out = {text for one in others for split in (one.data.valid, one.data.test) for text in _texts(one, split)}
-    left, kept = Counter(label for row in labels for label in set(row)), list[int]()
-    for row, text in enumerate(_texts(part, train)):
-        if text in held_out and all(left[label] > 1 for label in labels[row]):
-            left.subtract(set(labels[row]))
-        else:
-            kept.append(row)
-    if len(kept) == len(train):
-        return part.data
-    part.report(f"{len(train) - len(kept):,} training examples left out, whose texts are held out for another task")
-    return replace(part.data, train=subset(train, kept))
 
 
 def _texts(part: Setup, split: Split | None) -> list[tuple[str, ...]]:

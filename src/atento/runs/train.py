@@ -43,7 +43,6 @@ from atento.training.progress import Reporter
 from atento.training.replica.environment import restarted
 from atento.training.replica.joined import replica_joined, said_once
 from atento.training.replica.local import Replica
-from atento.training.run import Run
 from atento.training.trackers import check_trackers
 
 _ROUNDS, _PAIRS = 20, 4000  # pairs of each kind that a text is in first, and pairs in all
@@ -244,7 +243,10 @@ def train(
     with replica_joined(parallel, device, folder) as replica, thread_scope(threads), ExitStack() as files:
         reporter = _open(folder, loaded, memory, used, force, replica, files)
         setup = Setup(loaded, memory, branch, folder, device, threads, reporter, files, share, replica=replica)
-        return _result(*train_run(setup))
+        run, test, already = train_run(setup)
+        progress, task = run.progress, str(run.model_config["task"])
+        best = None if progress.best is None else signed(run.score_name, progress.best)
+        return TrainedRun(run.folder, progress.step, best, progress.best_step, test, task, already, progress.finished)
 
 
 def _open(
@@ -301,10 +303,3 @@ def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:
     teachers = [] if loaded.recipe.teacher is None else [loaded.home / name for name in loaded.recipe.teacher.model]
     tokenizer = [] if loaded.recipe.tokenizer.path is None else [loaded.home / loaded.recipe.tokenizer.path]
     return own + initial_model + tokenizer + teachers + list(names)
-
-
-def _result(run: Run, test: dict[str, float] | None, already: bool) -> TrainedRun:
-    progress = run.progress
-    best = None if progress.best is None else signed(run.score_name, progress.best)
-    task = str(run.model_config["task"])
-    return TrainedRun(run.folder, progress.step, best, progress.best_step, test, task, already, progress.finished)

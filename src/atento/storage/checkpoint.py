@@ -99,7 +99,14 @@ def save_checkpoint(
     target = folder / f"step-{step:08d}"
     refuse_other_run(target, run_id)
     needed = check_space(folder, target, step, [byte_size(chunks) for chunks in files.values()])
-    return retried(lambda: _write(folder, target, step, run_id, files), target, step, needed)
+
+    def write() -> Path:
+        with temporary_folder(folder, step) as (temporary, fd):
+            entries = [write_file(fd, name, to_bytes(chunks)) for name, chunks in files.items()]
+            commit(temporary, fd, target, step, run_id, entries)
+        return target
+
+    return retried(write, target, step, needed)
 
 
 def retried(write: Callable[[], T], target: Path, step: int, needed: int) -> T:
@@ -246,14 +253,6 @@ def _last_valid(folder: Path) -> str:
         return "the earlier checkpoints cannot be read now"
 
 
-def _write(folder: Path, target: Path, step: int, run_id: str, files: Files) -> Path:
-    """One attempt to write the checkpoint. Raises OSError: it failed; nothing is left behind."""
-    with temporary_folder(folder, step) as (temporary, fd):
-        entries = [write_file(fd, name, to_bytes(chunks)) for name, chunks in files.items()]
-        commit(temporary, fd, target, step, run_id, entries)
-    return target
-
-
 @contextlib.contextmanager
 def temporary_folder(folder: Path, step: int) -> Iterator[tuple[Path, int]]:
     """A folder for the files of a checkpoint and its descriptor; deleted if it is not committed."""
@@ -345,7 +344,12 @@ def read_parts(path: Path, directory_fd: int, manifest: Manifest, name: str) -> 
     """
     if manifest.entry(name) is not None:
         return read_safetensors(path, directory_fd, name)
-    files = list(_files_of_shards(path, manifest, name))
+    matches = [match for entry in manifest.files if (match := _PART.fullmatch(entry.name))]
+    counts = {int(match[3]) for match in matches if f"{match[1]}.safetensors" == name}
+    files = [part_name(name, shard, shards) for shards in sorted(counts)[:1] for shard in range(shards)]
+    for file in files:
+        if manifest.entry(file) is None or len(counts) > 1:
+            raise CheckpointError(f"checkpoint {path}: the shards of {name} are not complete: {file} is missing")
     if not files:
         raise CheckpointError(
             f"checkpoint {path}: {name} is not part of it; a checkpoint has it, or a file for each of its shards"
@@ -364,15 +368,3 @@ def read_parts(path: Path, directory_fd: int, manifest: Manifest, name: str) -> 
         except RuntimeError as error:
             raise CheckpointError(f"checkpoint {path}: the rows of {key!r} do not fit together: {error}") from None
     return joined
-
-
-def _files_of_shards(path: Path, manifest: Manifest, name: str) -> Iterator[str]:
-    """The names of the files of all shards, in order. Raises CheckpointError: one is missing."""
-    matches = [match for entry in manifest.files if (match := _PART.fullmatch(entry.name))]
-    counts = {int(match[3]) for match in matches if f"{match[1]}.safetensors" == name}
-    for shards in sorted(counts)[:1]:
-        for shard in range(shards):
-            file = part_name(name, shard, shards)
-            if manifest.entry(file) is None or len(counts) > 1:
-                raise CheckpointError(f"checkpoint {path}: the shards of {name} are not complete: {file} is missing")
-            yield file

@@ -65,7 +65,11 @@ class RunLock:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = _read_owner(fd)
+            try:
+                about = json.loads(os.pread(fd, 4096, 0))
+                owner = f"process {about['pid']} on {about['host']} since {about['since']}"
+            except (OSError, ValueError, KeyError, TypeError):  # it may not have written it yet
+                owner = "another process"
             os.close(fd)
             raise UsageError(f"{self._name} is in use by {owner}; wait for it, or give another folder") from None
         except OSError as error:
@@ -79,15 +83,6 @@ class RunLock:
             _locked.discard(self._fd)
             os.close(self._fd)
         self._fd = None
-
-
-def _read_owner(fd: int) -> str:
-    """The owner that the lock file names; it may not have written it yet."""
-    try:
-        owner = json.loads(os.pread(fd, 4096, 0))
-        return f"process {owner['pid']} on {owner['host']} since {owner['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
 
 
 def _close_in_child() -> None:

@@ -95,8 +95,15 @@ class CometReader(TextReader):
         real = token_mask[..., None].float()  # (B,L,1)
         mixed = torch.zeros_like(layers[0], dtype=torch.float32)  # (B,L,D)
         for weight, layer in zip(self.mix.tolist(), layers):
-            if weight:
-                mixed += weight * (self._normalized(layer.float(), real) if self.head["layer_norm"] else layer.float())
+            if not weight:
+                continue
+            layer = layer.float()
+            if self.head["layer_norm"]:  # of mean 0 and variance 1 over the real tokens of each text
+                count = real.sum(dim=(1, 2), keepdim=True) * layer.shape[-1]
+                mean = (layer * real).sum(dim=(1, 2), keepdim=True) / count
+                variance = (((layer - mean) * real) ** 2).sum(dim=(1, 2), keepdim=True) / count
+                layer = (layer - mean) / (variance + _TINY).sqrt()
+            mixed += weight * layer
         if self.head["pooling"] == "cls":
             pooled = mixed[:, 0]
         elif self.head["pooling"] == "max":
@@ -104,14 +111,6 @@ class CometReader(TextReader):
         else:
             pooled = (mixed * real).sum(dim=1) / real.sum(dim=1)
         return list(pooled.cpu().numpy())
-
-    @staticmethod
-    def _normalized(layer: Tensor, real: Tensor) -> Tensor:
-        """A layer (B,L,D) of mean 0 and variance 1 over the real tokens (B,L,1) of each text."""
-        count = real.sum(dim=(1, 2), keepdim=True) * layer.shape[-1]
-        mean = (layer * real).sum(dim=(1, 2), keepdim=True) / count
-        variance = (((layer - mean) * real) ** 2).sum(dim=(1, 2), keepdim=True) / count
-        return (layer - mean) / (variance + _TINY).sqrt()
 
     @torch.inference_mode()
     def estimate(self, vectors: Vectors) -> Floats:

@@ -50,7 +50,15 @@ def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOpt
     changes: dict[str, object] = {name: plain(value) for name, value in options.items()}
     _check_names(changes, [*DecodingOptions.__annotations__], "decoding", also="n_best")
     check_flags(greedy=changes.get("greedy"))
-    changes = _greedy(changes) if changes.pop("greedy", False) else _named_strategy(changes)
+    if changes.pop("greedy", False):  # a beam of 1 and no sampling, instead of the defaults
+        neutral: dict[str, object] = {"beam": 1, "groups": 1, "sample": False, "mbr": None, "exact": False}
+        neutral |= {name: getattr(_DEFAULT, name) for name in FILTERS}
+        for name, value in neutral.items():
+            if changes.get(name, value) != value:
+                raise UsageError(f"`greedy` and `{name}` exclude each other: got `{name}` {changes[name]!r}")
+        changes = neutral | changes
+    else:
+        changes = _named_strategy(changes)
     beam = changes.get("beam", usual.beam)
     if callable(changes.get("mbr")):  # the checks below take texts; the caller keeps it
         changes["mbr"] = "a function"
@@ -128,17 +136,6 @@ def refuse_options(options: Mapping[str, object], why: str) -> None:
     """
     for name in sorted(options.keys() - {"seed"}):
         raise UsageError(f"`{name}` has no effect on {why}")
-
-
-def _greedy(changes: dict[str, object]) -> dict[str, object]:
-    """The options of a call with `greedy`: a beam of 1 and no sampling, instead of the defaults."""
-    neutral = {"beam": 1, "groups": 1, "sample": False, "mbr": None, "exact": False} | {
-        name: getattr(_DEFAULT, name) for name in FILTERS
-    }
-    for name, value in neutral.items():
-        if changes.get(name, value) != value:
-            raise UsageError(f"`greedy` and `{name}` exclude each other: got `{name}` {changes[name]!r}")
-    return neutral | changes
 
 
 def _named_strategy(changes: dict[str, object]) -> dict[str, object]:

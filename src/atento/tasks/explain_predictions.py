@@ -209,7 +209,15 @@ def explain(
     if len(texts) > 2 or not all(part.strip() for part in texts):
         raise UsageError(f"give a text to explain, or a tuple of two texts: got {text!r:.60}")
     model = for_head(model, head, verb)
-    verb = verb or _verb(model, len(texts))
+    if not verb:
+        verb = str(verb_of(model.config.get("task")))
+        if len(texts) == 2 and (verb == "fill" or verb not in EXPLAINED):
+            verb = "similarity"  # of two vectors, which every encoder has
+        if verb not in EXPLAINED:
+            raise CapabilityError(
+                f"this model does {model.config.get('task')}, which has no prediction to explain: give a tuple of two "
+                "texts, whose similarity is explained"
+            )
     if verb not in EXPLAINED:
         raise UsageError(f"`verb` {verb!r} cannot be explained{nearest(verb, list(EXPLAINED))}")
     if model.words is not None and not model.network.config.heads:
@@ -220,19 +228,6 @@ def explain(
         explained = EXPLAINED[verb](model, verb, texts, target, **options)
         attributions = [_attribution(model, reading, method, steps) for reading in explained.readings]
     return _explanation(model, explained, attributions, method, " | ".join(texts))
-
-
-def _verb(model: TaskModel, count: int) -> str:
-    """What a model does that can be explained, with that number of texts."""
-    verb = str(verb_of(model.config.get("task")))
-    if count == 2 and (verb == "fill" or verb not in EXPLAINED):
-        return "similarity"  # of two vectors, which every encoder has
-    if verb not in EXPLAINED:
-        raise CapabilityError(
-            f"this model does {model.config.get('task')}, which has no prediction to explain: give a tuple of two "
-            "texts, whose similarity is explained"
-        )
-    return verb
 
 
 def _mask_id(model: TaskModel) -> int | None:

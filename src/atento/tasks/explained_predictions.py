@@ -1,6 +1,6 @@
 """The predictions about texts that can be explained: labels, tags, answers, similarities, as numbers of a network."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -186,7 +186,7 @@ def _tags(words: Sequence[Any], found: Sequence[Any], target: object, head: Head
     return [(name, [(n, number[words[n].label]) for n in members]) for name, members in parts]
 
 
-def _tag_sums(labels: Tensor, member: Sequence[int], count: int) -> Any:
+def _tag_sums(labels: Tensor, member: Sequence[int], count: int) -> Callable[[Tensor, Tensor], Tensor]:
     """The function of logits (B,L,C) and positions (B,P) -> the sums (B,O) of the log-odds of tags."""
 
     def number(logits: Tensor, positions: Tensor) -> Tensor:

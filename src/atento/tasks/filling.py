@@ -93,10 +93,21 @@ def fill(
         raise UsageError("`targets` is for masked models, and for masks that are filled in their order")
     ids = None if targets is None else target_ids(tokenizer_of(model), targets)  # refused before anything is read
     _check_texts(model, texts)
-    if not isinstance(network, EncoderDecoder):
-        candidates = _fill_masks(model, texts, top, iterations, ids)
-    else:
+    if isinstance(network, EncoderDecoder):
         candidates = _fill_by_writing(model, texts, top)
+    else:
+        tokenizer = tokenizer_of(model)
+        template = special_tokens_of(network.config, tokenizer, model.config.get("template"))
+        rows = [template.apply(tokenizer.encode_with_mask(text))[0] for text in texts]
+        places = [[at for at, token in enumerate(row) if token == tokenizer.mask_id] for row in rows]
+        if iterations is None:
+            filled = _fill_in_order(model, rows, places, top, ids)
+        else:
+            filled = _fill_repeatedly(model, rows, iterations)
+        candidates = [
+            [_candidate(tokenizer, one, [one[at] for at in positions], log_prob) for one, log_prob in combinations]
+            for combinations, positions in zip(filled, places)
+        ]
     return candidates[0] if isinstance(text, str) else candidates
 
 
@@ -190,24 +201,6 @@ def target_ids(tokenizer: Tokenizer, targets: str | Sequence[str]) -> list[int]:
     return ids
 
 
-def _fill_masks(
-    model: TaskModel, texts: Sequence[str], top: int, iterations: int | None, targets: Sequence[int] | None
-) -> list[list[Candidate]]:
-    """Candidates by a masked model."""
-    tokenizer = tokenizer_of(model)
-    template = special_tokens_of(model.network.config, tokenizer, model.config.get("template"))
-    rows = [template.apply(tokenizer.encode_with_mask(text))[0] for text in texts]
-    masked = [[at for at, token in enumerate(row) if token == tokenizer.mask_id] for row in rows]
-    if iterations is None:
-        filled = _fill_in_order(model, rows, masked, top, targets)
-    else:
-        filled = _fill_repeatedly(model, rows, iterations)
-    return [
-        [_candidate(tokenizer, ids, [ids[at] for at in positions], log_prob) for ids, log_prob in combinations]
-        for combinations, positions in zip(filled, masked)
-    ]
-
-
 Combination = tuple[list[int], float]  # ids of a text with some masks filled, and their summed log-probability
 
 
@@ -293,9 +286,9 @@ def mask_log_probs(network: Network, tokenizer: Tokenizer, rows: list[list[int]]
 
 def _fill_by_writing(model: TaskModel, texts: Sequence[str], top: int) -> list[list[Candidate]]:
     """Candidates by an encoder-decoder, which writes each sentinel and its span, or the text without masks."""
-    tokenizer = tokenizer_of(model)
+    network, tokenizer = model.network, tokenizer_of(model)
     sentinels = sentinel_ids(tokenizer) if _writes_spans(model) else ()
-    others = set(tokenizer.other_ids(model.network.config.target_vocab_size))
+    others = set(tokenizer.other_ids(network.config.target_vocab_size))
 
     def candidate(source: list[int], written: Hypothesis) -> Candidate:
         if sentinels:
@@ -306,7 +299,22 @@ def _fill_by_writing(model: TaskModel, texts: Sequence[str], top: int) -> list[l
             filled = between(source, ids, tokenizer.mask_id)
         return _candidate(tokenizer, ids, filled, written.log_prob)
 
-    return [[candidate(source, one) for one in written] for source, written in _written(model, texts, top)]
+    template = special_tokens_of(network.config, tokenizer)
+    sources = [tokenizer.encode_with_mask(text) for text in texts]
+    options: DecodingOptions = {"beam": max(top, _NARROWEST), "groups": 1, "length_penalty": 0.0, "min_new_tokens": 0}
+    decoding = decoding_for(model.decoding, top, options)  # ranked by probability
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AtentoWarning)  # fewer than `top` different outputs are no defect
+        outputs = TextGenerator(
+            model.step_function(),
+            network.config,
+            decoding,
+            lambda ids: " ".join(map(str, ids)),  # sentinels too: outputs that differ in them differ
+            next(network.parameters()).device,
+            n_special=template.added(False),
+            trained=model.trained_length,
+        ).written([template.apply(source)[0] for source in sources])
+    return [[candidate(source, one.hypothesis) for one in written] for source, written in zip(sources, outputs)]
 
 
 def between(source: Sequence[int], written: Sequence[int], mask_id: int) -> list[int]:
@@ -329,27 +337,6 @@ def between(source: Sequence[int], written: Sequence[int], mask_id: int) -> list
         filled += text[at:start]
         at = start + len(part)
     return filled + text[at:end]
-
-
-def _written(model: TaskModel, texts: Sequence[str], top: int) -> Iterator[tuple[list[int], list[Hypothesis]]]:
-    """The ids of each text with its masks, and the `top` most probable outputs for it."""
-    network, tokenizer = model.network, tokenizer_of(model)
-    template = special_tokens_of(network.config, tokenizer)
-    sources = [tokenizer.encode_with_mask(text) for text in texts]
-    options: DecodingOptions = {"beam": max(top, _NARROWEST), "groups": 1, "length_penalty": 0.0, "min_new_tokens": 0}
-    decoding = decoding_for(model.decoding, top, options)  # ranked by probability
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AtentoWarning)  # fewer than `top` different outputs are no defect
-        outputs = TextGenerator(
-            model.step_function(),
-            network.config,
-            decoding,
-            lambda ids: " ".join(map(str, ids)),  # sentinels too: outputs that differ in them differ
-            next(network.parameters()).device,
-            n_special=template.added(False),
-            trained=model.trained_length,
-        ).written([template.apply(source)[0] for source in sources])
-    return ((source, [output.hypothesis for output in written]) for source, written in zip(sources, outputs))
 
 
 def _candidate(tokenizer: Tokenizer, ids: Sequence[int], tokens: Sequence[int], log_prob: float) -> Candidate:

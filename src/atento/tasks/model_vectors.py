@@ -64,7 +64,14 @@ def embed_words(
         ids, real = character_batch([words[row] for row in rows], max_characters=max_characters)
         characters, token_mask = torch.from_numpy(ids).to(device), torch.from_numpy(real).to(device)
         with torch.inference_mode():
-            hidden = _layer(network, characters, token_mask, config.layer)[:, 1:]
+            if config.layer == -1:  # the mix of all layers
+                hidden = network(characters, token_mask=token_mask).hidden[:, 1:]
+            else:
+                layers = network.layers(characters, token_mask=token_mask)
+                if not -len(layers) <= config.layer < len(layers):
+                    known = f"{-len(layers)} and {len(layers) - 1}"
+                    raise UsageError(f"`layer` must lie between {known}: got {config.layer}")
+                hidden = layers[config.layer][:, 1:]
         word_mask = token_mask.clone()
         word_mask[torch.arange(len(rows)), token_mask.sum(dim=1) - 1] = False  # the boundary token at the end
         pooled = pool(hidden.float(), word_mask[:, 1:])
@@ -73,17 +80,6 @@ def embed_words(
     for row, pooled in results_of([len(row) for row in words], batch_tokens, read, network, extra=2):
         vectors[row] = pooled
     return vectors
-
-
-def _layer(network: ELMo, ids: torch.Tensor, token_mask: torch.Tensor, layer: int) -> torch.Tensor:
-    """Character ids (B,L,C) -> the vectors (B,L,D) of one layer, or of the mix of all."""
-    if layer == -1:
-        mixed: torch.Tensor = network(ids, token_mask=token_mask).hidden
-        return mixed
-    layers = network.layers(ids, token_mask=token_mask)
-    if not -len(layers) <= layer < len(layers):
-        raise UsageError(f"`layer` must lie between {-len(layers)} and {len(layers) - 1}: got {layer}")
-    return layers[layer]
 
 
 def embed(

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from atento.base.errors import DataError, UsageError, counted
 from atento.config.recipe import Recipe
 from atento.config.sections.network import NetworkConfig
-from atento.data.batches.contexts import ContextWindows, context_windows
+from atento.data.batches.contexts import context_windows
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.tags import ANSWER, answer_head
 from atento.data.records.splits import Split
 from atento.models.model_folder import AnsweringConfig, section_of
-from atento.networks.interface import Network, token_mask_of
+from atento.networks.interface import token_mask_of
 from atento.tasks.decoding_setup import refuse_options
 from atento.tasks.grouping import results_of
 from atento.tasks.task_model import TaskModel, head_of, most_read, tokenizer_of
@@ -37,24 +37,6 @@ class Answer:
     start: int
     end: int
     probability: float
-
-
-def _logits(network: Network, windows: ContextWindows) -> tuple[list[NDArray[np.float64]], list[float]]:
-    """The logits of start and end of the context tokens of each window, (size,2), and the score of "no answer"."""
-    head, device = answer_head(network.config), next(network.parameters()).device
-    logits: list[NDArray[np.float64]] = [np.empty((0, 2)) for _ in range(len(windows))]
-    null = [0.0] * len(windows)
-
-    def read(rows: list[int]) -> NDArray[np.float64]:
-        tensors = inputs_of(windows.store, rows, network.config, head)
-        inputs = {name: value.to(device) for name, value in tensors.items()}
-        return network.read(head.name, network(**inputs, project=False), token_mask_of(inputs)).double().cpu().numpy()
-
-    for row, both in results_of(windows.store["ids"].lengths.tolist(), _TOKENS, read, network):
-        position, size = int(windows.position[row]), int(windows.size[row])
-        logits[row] = both[position : position + size].copy()  # a view would keep the whole batch
-        null[row] = float(both[0].sum())  # the first token stands for "no answer"
-    return logits, null
 
 
 def span_scores(
@@ -211,7 +193,20 @@ def answers(
     longest = min((size for size in limits if size is not None), default=None)
     template = tokenizer.template(model.config.get("template"))
     windows = context_windows(questions, contexts, tokenizer, template, network.config, longest, learned.stride, where)
-    logits, null = _logits(network, windows)
+    head, device = answer_head(network.config), next(network.parameters()).device
+
+    def read(rows: list[int]) -> NDArray[np.float64]:
+        tensors = inputs_of(windows.store, rows, network.config, head)
+        inputs = {name: value.to(device) for name, value in tensors.items()}
+        return network.read(head.name, network(**inputs, project=False), token_mask_of(inputs)).double().cpu().numpy()
+
+    # the logits of start and end of the context tokens of each window, (size,2), and the score of "no answer"
+    logits: list[NDArray[np.float64]] = [np.empty((0, 2)) for _ in range(len(windows))]
+    null = [0.0] * len(windows)
+    for row, both in results_of(windows.store["ids"].lengths.tolist(), _TOKENS, read, network):
+        position, size = int(windows.position[row]), int(windows.size[row])
+        logits[row] = both[position : position + size].copy()  # a view would keep the whole batch
+        null[row] = float(both[0].sum())  # the first token stands for "no answer"
     ranked = []
     # windows of one context overlap
     for context, offsets, numbers in zip(contexts, windows.offsets, windows.of_records()):

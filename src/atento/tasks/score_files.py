@@ -67,7 +67,13 @@ def read_items(
     suffix = Path(path.removesuffix(".gz")).suffix
     if outputs == "answers" and suffix == ".json" and rows is None:
         with open_binary(Path(path), name) as stream:
-            parsed = _parsed(read_text(stream, name), name)
+            content = read_text(stream, name)
+        try:
+            parsed = json.loads(content)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{name}:{error.lineno}: is no JSON: {error.msg}") from None
+        except (ValueError, RecursionError):
+            raise DataError(f"{name}: is no JSON that can be read: too deep, or a number too long") from None
         return _squad_references(parsed, name) if reference else _squad_predictions(parsed, name)
     if outputs == "tags" and (columns or suffix in _COLUMNS):
         items = _sentences(path, name, suffix == ".conllu")
@@ -222,15 +228,6 @@ def _sentences(path: str, name: str, universal: bool) -> Items:
 
 
 # SQuAD's JSON ---------------------------------------------------------------------------------------------------------
-
-
-def _parsed(text: str, name: str) -> object:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{name}:{error.lineno}: is no JSON: {error.msg}") from None
-    except (ValueError, RecursionError):
-        raise DataError(f"{name}: is no JSON that can be read: too deep, or a number too long") from None
 
 
 def _squad_predictions(parsed: object, name: str) -> Items:

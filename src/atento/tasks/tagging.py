@@ -113,8 +113,14 @@ def tag(
     sentences, single = _sentences(text, words)
     tagged = _tagged(model, sentences, constrained)
     entity_lists = [words for words, _ in tagged]
-    if scheme_of_labels(head_of(model, KIND).labels) is not None:
-        entity_lists = [_merged(text, *items) for (text, _), items in zip(sentences, tagged)]
+    if scheme_of_labels(head_of(model, KIND).labels) is not None:  # the words of an entity become one
+        for place, ((whole, _), (own, found)) in enumerate(zip(sentences, tagged)):
+            entity_lists[place] = []
+            for kind, first, end in entities([word.label for word in own]):
+                start, stop = own[first].start, own[end - 1].end
+                # that of the last tag, and of each tag given the next one: of all together
+                probability = own[end - 1].probability * float(np.exp(found.given_next[first : end - 1].sum()))
+                entity_lists[place].append(Entity(kind, whole[start:stop], start, stop, probability))
     return entity_lists[0] if single else entity_lists
 
 
@@ -243,16 +249,6 @@ def _scheme(head: HeadConfig, stated: object, constrained: bool | None) -> str |
     if scheme is None:
         raise UsageError(f"`constrained` has no effect on plain tags: the labels are {', '.join(head.labels[:5])} ...")
     return scheme
-
-
-def _merged(text: str, words: Sequence[Entity], found: TagSequence) -> list[Entity]:
-    merged = []
-    for kind, first, end in entities([word.label for word in words]):
-        start, stop = words[first].start, words[end - 1].end
-        # that of the last tag, and of each tag given the next one: of all together
-        probability = words[end - 1].probability * float(np.exp(found.given_next[first : end - 1].sum()))
-        merged.append(Entity(kind, text[start:stop], start, stop, probability))
-    return merged
 
 
 def word_tags(model: TaskModel, sentences: Sequence[Sequence[str]]) -> list[NDArray[np.float64]]:

@@ -233,23 +233,16 @@ class TextGenerator:
         prepared = Prepared(step_function_of(self.steps), ids, real, request)
         results = search(prepared, strategy, self.draft)
         if self.decoding.exact:  # begins with the score of the beam's outputs as a bound
-            results = self._exact(prepared, results, early)
+            # a rule that changes scores ranks outputs by other numbers than the scores of hypotheses
+            comparable = all(getattr(rule, "forbids", False) for rule in request.rules)
+            known = [result[0] for result in results] if comparable else None
+            found = exact_outputs(prepared, self.decoding.length_penalty, self.decoding.exact_limit, known)
+            early.extend(row for row, result in enumerate(found) if not result.optimal)
+            results = [  # that of the beam if the search stops early or no output can end
+                [result.best] if result.best is not None and (result.optimal or comparable) else beam
+                for result, beam in zip(found, results)
+            ]
         return [[self.generated_text(hypothesis) for hypothesis in hypotheses] for hypotheses in results]
-
-    def _exact(
-        self, prepared: Prepared, beam_results: list[list[Hypothesis]], early: list[int]
-    ) -> list[list[Hypothesis]]:
-        """The best output of each row; the beam's if the search stops early or no output can end."""
-        decoding = self.decoding
-        # a rule that changes scores ranks outputs by other numbers than the scores of hypotheses
-        comparable = all(getattr(rule, "forbids", False) for rule in prepared.request.rules)
-        known = [result[0] for result in beam_results] if comparable else None
-        searched = exact_outputs(prepared, decoding.length_penalty, decoding.exact_limit, known)
-        early.extend(row for row, result in enumerate(searched) if not result.optimal)
-        return [
-            [result.best] if result.best is not None and (result.optimal or comparable) else beam
-            for result, beam in zip(searched, beam_results)
-        ]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from math import fsum
 
 import torch
@@ -67,7 +68,14 @@ def perplexity(
             raise UsageError("an encoder-decoder predicts targets from sources: give `targets` too")
         if window is not None or stride is not None:
             raise UsageError("`window` and `stride` are for texts, not for pairs")
-        return _scored(_of_pairs(model, texts, listed(targets)), "perplexity", "kind:pairs|eos:scored")
+        targets = listed(targets)
+        if len(texts) != len(targets):
+            raise UsageError(f"give as many sources as targets: got {len(texts)} and {len(targets)}")
+        # each token of a target and EOS from the source and the tokens before it; pairs of two blank texts have none
+        full = [bool(source.strip() or target.strip()) for source, target in zip(texts, targets)]
+        scores = iter(score_outputs(model, list(compress(texts, full)), list(compress(targets, full))))
+        log_probs = [next(scores).log_probs if has_tokens else [] for has_tokens in full]
+        return _scored(log_probs, "perplexity", "kind:pairs|eos:scored")
     if targets is not None:
         raise UsageError(f"`targets` are for an encoder-decoder: this network is a {type(network).__name__}")
     if model.precision == "int8":
@@ -232,17 +240,6 @@ def _masked(model: TaskModel, texts: Sequence[str], windows: Windows) -> Nats:
 
 
 # Pairs, and ELMo ------------------------------------------------------------------------------------------------------
-
-
-def _of_pairs(model: TaskModel, sources: Sequence[str], targets: Sequence[str]) -> Nats:
-    """Each token of a target and EOS from the source and the tokens before it; pairs of two blank texts have none."""
-    if len(sources) != len(targets):
-        raise UsageError(f"give as many sources as targets: got {len(sources)} and {len(targets)}")
-    pairs = [(source, target) for source, target in zip(sources, targets) if source.strip() or target.strip()]
-    scores = iter(score_outputs(model, [source for source, _ in pairs], [target for _, target in pairs]))
-    return [
-        next(scores).log_probs if source.strip() or target.strip() else [] for source, target in zip(sources, targets)
-    ]
 
 
 @torch.inference_mode()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, UntypedStorage
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -134,17 +134,16 @@ class PeakMemory(TorchDispatchMode):
         if func.overloadpacket in _PRODUCTS:
             self.products.add((func, *((*x.shape, *x.stride()) for x in args if isinstance(x, Tensor))))
         for value in tree_leaves(result):
-            if isinstance(value, Tensor):
-                self._count(value.untyped_storage())
+            if not isinstance(value, Tensor):
+                continue
+            storage = value.untyped_storage()
+            address, size = storage.data_ptr(), storage.nbytes()
+            if size and address not in self._known:  # an address that is known is a view, or was counted
+                self._known.add(address)
+                self._live += size
+                self.peak = max(self.peak, self._live)
+                weakref.finalize(storage, self._free, address, size)  # when the last view is gone
         return result
-
-    def _count(self, storage: UntypedStorage) -> None:
-        address, size = storage.data_ptr(), storage.nbytes()
-        if size and address not in self._known:  # an address that is known is a view, or was counted
-            self._known.add(address)
-            self._live += size
-            self.peak = max(self.peak, self._live)
-            weakref.finalize(storage, self._free, address, size)  # when the last view is gone
 
     def _free(self, address: int, size: int) -> None:
         self._known.discard(address)

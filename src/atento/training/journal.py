@@ -138,7 +138,25 @@ class Journal:
                 remaining.append(line)
         removed = len(lines) - 1 - len(remaining)  # the last piece of `lines` is no whole line
         if removed:
-            self._replace(b"".join(line + b"\n" for line in remaining))
+            self._checkpoints, self._digest = None, None
+            temporary = self.path.with_name(f".{self.path.name}-{uuid.uuid4().hex}")
+            try:
+                with temporary.open("xb") as file:
+                    file.writelines(line + b"\n" for line in remaining)
+                    file.flush()  # on the disk before it takes the place of the old one
+                    sync(file.fileno())
+                self.close()
+                temporary.replace(self.path)
+                parent = os.open(self.path.parent, os.O_RDONLY)
+                try:
+                    sync(parent)  # so is the name in its folder
+                finally:
+                    os.close(parent)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
+                raise TrainingError(f"{self.path} cannot be cut: {error.strerror}") from error
+            self._open()
         return removed
 
     def _content(self) -> bytes:
@@ -207,27 +225,6 @@ class Journal:
         if self._digest is not None:
             self._digest.update(line)
             self._hashed += len(line)
-
-    def _replace(self, content: bytes) -> None:
-        self._checkpoints, self._digest = None, None
-        temporary = self.path.with_name(f".{self.path.name}-{uuid.uuid4().hex}")
-        try:
-            with temporary.open("xb") as file:
-                file.write(content)
-                file.flush()  # on the disk before it takes the place of the old one
-                sync(file.fileno())
-            self.close()
-            temporary.replace(self.path)
-            parent = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                sync(parent)  # so is the name in its folder
-            finally:
-                os.close(parent)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise TrainingError(f"{self.path} cannot be cut: {error.strerror}") from error
-        self._open()
 
 
 def changed_since(path: Path, mark: Mark | None) -> str:

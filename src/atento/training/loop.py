@@ -154,7 +154,12 @@ def validate(run: Run) -> None:
     return_freed_memory()  # blocks of other sizes follow
     with run.updater.weights.evaluated(run.updater.average):  # the moving mean, where there is one
         scores = run.updater.replica.all_do(run.validate)  # all processes score a part each
-        samples = _samples(run) if run.updater.replica.main else []
+        samples: list[dict[str, str]] = []
+        if run.samples is not None and run.updater.replica.main:
+            try:
+                samples = run.samples()
+            except AtentoError as error:  # it is reported, and training continues
+                run.reporter.line(f"warning: step {progress.step}: no samples: {error}")
     event: dict[str, object] = {"event": "valid", "step": progress.step}
     numbered = enumerate(samples, start=1)
     for written in (event | scores, *(event | {"event": "sample", "number": n} | sample for n, sample in numbered)):
@@ -188,17 +193,6 @@ def validate(run: Run) -> None:
         tried = counted(progress.stale, "validation")
         run.reporter.line(f"step {progress.step}: no better {run.score_name} in {tried}; stopping early")
         progress.finished = True
-
-
-def _samples(run: Run) -> list[dict[str, str]]:
-    """Return samples of the present weights; an error in them is reported, and training continues."""
-    if run.samples is None:
-        return []
-    try:
-        return run.samples()
-    except AtentoError as error:
-        run.reporter.line(f"warning: step {run.progress.step}: no samples: {error}")
-        return []
 
 
 class TargetCounts:

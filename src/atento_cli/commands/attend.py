@@ -53,7 +53,17 @@ def attend(
     head_choice: object = int(head) if head.removeprefix("-").isdecimal() else head
     view: dict[str, Any] = {"layer": layer, "head": head_choice, "kind": kind, "words": words}
     check_view(output_file(out, ENDINGS), **view)  # before the model is loaded, which takes seconds
-    texts = _texts(out, target) if text == "-" else [text]
+    texts = [text]
+    if text == "-":  # a line that is not blank, or several for a page
+        from atento.data.files.source_lines import read_lines
+
+        announce_stdin("-")
+        texts = [line for line in read_lines("-") if line.strip()]
+        if not texts or (len(texts) > 1 and (target is not None or Path(out).suffix.lower() != ".html")):
+            only = "" if not texts else "; a page (.html) takes several, without --target"
+            raise DataError(
+                f"standard input must have one text on one line: got {counted(len(texts), 'line')} with text{only}"
+            )
     with shared.loaded(model) as loaded:
         records = [loaded.attend(text, target) for text in texts]
     if len(records) == 1:
@@ -64,19 +74,3 @@ def attend(
     if shared.as_json:
         for record in records:
             echo(json.dumps({"wrote": out, "tokens": record.tokens, "source_tokens": record.source_tokens}))
-
-
-def _texts(out: str, target: str | None) -> list[str]:
-    """The lines of standard input that are not blank: one, or several for a page.
-    Raises DataError: there are no such lines, or several for a file of one text.
-    """
-    from atento.data.files.source_lines import read_lines
-
-    announce_stdin("-")
-    lines = [line for line in read_lines("-") if line.strip()]
-    if not lines or (len(lines) > 1 and (target is not None or Path(out).suffix.lower() != ".html")):
-        only = "" if not lines else "; a page (.html) takes several, without --target"
-        raise DataError(
-            f"standard input must have one text on one line: got {counted(len(lines), 'line')} with text{only}"
-        )
-    return lines

@@ -13,7 +13,6 @@ from atento_cli import completion
 from atento_cli.options import AsJson, Overrides, RecipeArgument, recipe_of, warn
 
 if TYPE_CHECKING:
-    from atento.config.reading.dumping import KeyHelp
     from atento.config.reading.loading import LoadedRecipe
 
 _FIRST, _FILES = 100, 8  # records of a file, and files of a source, that a check reads
@@ -104,16 +103,13 @@ def explain(
         echo(json.dumps([asdict(entry) for entry in entries], ensure_ascii=False))
         return
     if key is not None:
-        echo(_entry(entries.pop(0)))
+        entry = entries.pop(0)
+        values = f"{entry.type}; {entry.range}" if entry.range else entry.type
+        default = "" if entry.keys else f"\n  default  {entry.default}"
+        echo(f"{entry.key}\n  values   {values}{default}\n\n{textwrap.fill(entry.meaning, 100)}\n")
     width = max((len(entry.key) for entry in entries), default=0)
     for entry in entries:
         echo(f"{entry.key:<{width}}  {entry.summary}")
-
-
-def _entry(entry: "KeyHelp") -> str:
-    values = f"{entry.type}; {entry.range}" if entry.range else entry.type
-    default = "" if entry.keys else f"\n  default  {entry.default}"
-    return f"{entry.key}\n  values   {values}{default}\n\n{textwrap.fill(entry.meaning, 100)}\n"
 
 
 @config_app.command()

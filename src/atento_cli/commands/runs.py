@@ -72,7 +72,10 @@ def runs(
     elif verb == "positions":
         if len(arguments) != 1:
             raise UsageError("`atento runs positions` takes one run folder")
-        _positions(Path(arguments[0]), as_json)
+        from atento_cli.plans.position_report import position_report
+
+        for table in position_report(Path(arguments[0])):
+            echo(json.dumps(table.to_dict()) if as_json else str(table))
     elif verb == "plot":
         if not arguments or out is None:
             raise UsageError("`atento runs plot` takes run folders and --out FILE.svg, .png or .html")
@@ -111,13 +114,6 @@ def _list(folder: Path, as_json: bool) -> None:
         echo("\t".join((str(record.folder), f"step {record.step}", state, score, test)).rstrip("\t"))
 
 
-def _positions(folder: Path, as_json: bool) -> None:
-    from atento_cli.plans.position_report import position_report
-
-    for table in position_report(folder):
-        echo(json.dumps(table.to_dict()) if as_json else str(table))
-
-
 def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
     from atento.inspection.figures.curves import sparkline
     from atento.training.progress import duration
@@ -127,7 +123,16 @@ def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
     of = "" if record.steps is None else f" of {record.steps:,}"
     time = "" if record.seconds is None else f" in {duration(record.seconds)}"
     yield "steps", f"{record.step:,}{of}, {'finished' if record.finished else 'unfinished'}{time}"
-    yield "network", _network(record)
+    sizes = {**vars(recipe.network), **record.network}  # those of the checkpoint in use
+    kind, depth = sizes["architecture"], sizes["n_layers"]
+    parts = [kind, f"{sizes['d_model']} wide"]
+    if kind in ("encoder-decoder", "recurrent-seq2seq"):
+        parts.append(f"{depth} + {sizes['n_decoder_layers'] or depth} layers")
+    elif kind != "cbow":
+        parts.append(counted(depth, "layer"))
+    if isinstance(parameters := record.facts.get("parameters"), int):
+        parts.append(f"{parameters:,} parameters")
+    yield "network", ", ".join(parts)
     vocabulary = record.network.get("vocab_size")
     if isinstance(vocabulary, int):
         initial = recipe.init or recipe.network.features
@@ -154,19 +159,6 @@ def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
         yield "damaged", ", ".join(record.damaged)
 
 
-def _network(record: "RunRecord") -> str:
-    """Architecture and sizes of the checkpoint in use, else of the recipe."""
-    sizes = {**vars(record.recipe.network), **record.network}
-    kind, depth = sizes["architecture"], sizes["n_layers"]
-    count = record.facts.get("parameters")
-    parts = [kind, f"{sizes['d_model']} wide"]
-    if kind in ("encoder-decoder", "recurrent-seq2seq"):
-        parts.append(f"{depth} + {sizes['n_decoder_layers'] or depth} layers")
-    elif kind != "cbow":
-        parts.append(counted(depth, "layer"))
-    return ", ".join([*parts, *([f"{count:,} parameters"] if isinstance(count, int) else [])])
-
-
 def _compare(folders: Sequence[Path], as_json: bool) -> None:
     """Print the recipe keys that differ, then scores, one column for each run."""
     from atento.config.reading.loading import recipe_values
@@ -190,7 +182,8 @@ def _compare(folders: Sequence[Path], as_json: bool) -> None:
     if not differing:
         echo("the recipes are the same", err=True)
     rows.append(("step", [f"{record.step:,}" for record in records]))
-    rows.append(("parameters", [_parameters(record) for record in records]))
+    counts = [record.facts.get("parameters") for record in records]
+    rows.append(("parameters", [f"{count:,}" if isinstance(count, int) else "" for count in counts]))
     rows.append(("time", ["" if record.seconds is None else duration(record.seconds) for record in records]))
     rows.append(
         (
@@ -204,19 +197,11 @@ def _compare(folders: Sequence[Path], as_json: bool) -> None:
     ):
         for name in dict.fromkeys(name for table in tables for name in table if name != "loss"):
             rows.append((f"{split} {name}", [_number(table[name]) if name in table else "" for table in tables]))
-    _table([(name, values) for name, values in rows if name == "" or any(values)])
-
-
-def _parameters(record: "RunRecord") -> str:
-    count = record.facts.get("parameters")
-    return f"{count:,}" if isinstance(count, int) else ""
-
-
-def _table(rows: Sequence[tuple[str, Sequence[str]]]) -> None:
     cut = [
         # the end of a path says more than its beginning
-        (name, [value if len(value) <= _WIDEST else f"...{value[3 - _WIDEST :]}" for value in row])
-        for name, row in rows
+        (name, [value if len(value) <= _WIDEST else f"...{value[3 - _WIDEST :]}" for value in values])
+        for name, values in rows
+        if name == "" or any(values)
     ]
     first = max(len(name) for name, _ in cut)
     widths = [max(len(row[n]) for _, row in cut) for n in range(len(cut[0][1]))]

@@ -3,7 +3,7 @@
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -216,7 +216,15 @@ def _run(request: _Request) -> None:
     if request.split_sentences and "n_best" in request.options:
         raise UsageError("--n-best and --split-sentences exclude each other")
     if shared.cluster is not None:
-        shared.cluster.run(_work(request))
+        for name, is_set in (("--stream", request.stream), ("--trace", request.trace is not None)):
+            if is_set:  # it needs the terminal, or is a page for each line
+                raise UsageError(f"{name} and --cluster exclude each other")
+        work = Work(
+            lambda loaded, lines, before, _: _show(_outputs(loaded, lines, request, before), request),
+            ready=lambda loaded: _outputs(loaded, [], request),
+            rows=(lambda line: len(_parts(line, request))) if request.split_sentences else None,
+        )
+        shared.cluster.run(work)
         return
     # no option excludes --trace, and its file can be written
     if request.trace is not None:
@@ -232,7 +240,12 @@ def _run(request: _Request) -> None:
             # one line more than there may be, so that too many are refused
             _write_traced(loaded, list(itertools.islice(lines, TRACED + 1)), request, Path(request.trace))
         elif shared.file == "-":  # of unknown length: the lines of a window are answered together
-            _write_windows(loaded, lines, request)
+            done, pieces, shown = 0, 0, Progress(request.command, bar=False)
+            for window in windows(lines, from_stdin=True):
+                outputs = _outputs(loaded, window, request, pieces)
+                _show(outputs, request)
+                done, pieces = done + len(window), pieces + sum(len(texts) for _, texts in outputs)
+                shown.count(counted(done, "line"))
         else:
             with show_batches(request.command):
                 outputs = _outputs(loaded, list(lines), request)
@@ -240,20 +253,6 @@ def _run(request: _Request) -> None:
     if "glossary" in request.options:
         kept, lost = request.terms[True], request.terms[False]
         progress(f"terms of the glossary: {kept + lost} met, {kept} kept")
-
-
-def _work(request: _Request) -> Work:
-    """What the command does with a block of lines.
-    Raises UsageError: an option that needs the terminal, or a page for each line.
-    """
-    for option, is_set in (("--stream", request.stream), ("--trace", request.trace is not None)):
-        if is_set:
-            raise UsageError(f"{option} and --cluster exclude each other")
-    return Work(
-        lambda loaded, lines, before, _: _show(_outputs(loaded, lines, request, before), request),
-        ready=lambda loaded: _outputs(loaded, [], request),
-        rows=(lambda line: len(_parts(line, request))) if request.split_sentences else None,
-    )
 
 
 def _stream(loaded: "Model", lines: Iterable[str], request: _Request) -> None:
@@ -283,16 +282,6 @@ def _too_long(loaded: "Model", line: str, request: _Request) -> str | None:
     from atento.tasks.task_model import why_too_long
 
     return next(filter(None, (why_too_long(loaded, part) for part in _parts(line, request))), None)
-
-
-def _write_windows(loaded: "Model", lines: Iterator[str], request: _Request) -> None:
-    """Write the outputs of an input of unknown length, window by window, up to the first invalid line."""
-    done, pieces, progress = 0, 0, Progress(request.command, bar=False)
-    for window in windows(lines, from_stdin=True):
-        outputs = _outputs(loaded, window, request, pieces)
-        _show(outputs, request)
-        done, pieces = done + len(window), pieces + sum(len(texts) for _, texts in outputs)
-        progress.count(counted(done, "line"))
 
 
 def _write_traced(loaded: "Model", lines: Sequence[str], request: _Request, file: Path) -> None:
@@ -328,22 +317,17 @@ def _outputs(
     return [(line, [] if isinstance(line, BadLine) else outputs) for line, outputs in rows]
 
 
-def _terms(line: str, parts: Sequence[Sequence["GeneratedText"]], request: _Request) -> dict[str, Any]:
-    """The terms of a line as its object has them, which are counted; empty without a glossary."""
-    if "glossary" not in request.options:
-        return {}
-    report = request.options["glossary"].report(line, " ".join(part[0].text for part in parts))
-    for kept in report.values():
-        request.terms[kept] += 1
-    return {"terms": report}
-
-
 def _show(outputs: Sequence[tuple[str, list[list["GeneratedText"]]]], request: _Request) -> None:
     """Write one line to standard output for each line of the input."""
     key = "outputs" if request.command == "generate" else _OUTPUTS[request.command]  # in JSON
     has_draft = "draft" in request.options
     for line, parts in outputs:
-        terms = _terms(line, parts, request)
+        terms: dict[str, object] = {}
+        if "glossary" in request.options:
+            report = request.options["glossary"].report(line, " ".join(part[0].text for part in parts))
+            for kept in report.values():
+                request.terms[kept] += 1
+            terms = {"terms": report}
         if request.shared.as_json:
             hypotheses = [
                 {"text": output.text, "score": made.score, "log_prob": made.log_prob, "finished": made.finished}

@@ -138,16 +138,13 @@ def _options(config: NetworkConfig, inputs: InputLayer) -> dict[str, object]:
     return options
 
 
-def _added(config: NetworkConfig, inputs: InputLayer) -> Array:
-    """The table of added positions; zeros if there are none, where the engine would add sinusoids of its own."""
-    table = position_table(config, inputs)
-    return np.zeros((position_rows(config), config.d_model), np.float32) if table is None else _array(table)
-
-
 def _set_stack(made: Any, config: NetworkConfig, stack: Stack, inputs: InputLayer, table: TokenEmbedding) -> None:
     made.scale_embeddings = table.scale if table.scale != 1.0 else False
     if hasattr(made, "position_encodings"):
-        made.position_encodings.encodings = _added(config, inputs)
+        added = position_table(config, inputs)
+        # zeros if there are none, where the engine would add sinusoids of its own
+        zeros = np.zeros((position_rows(config), config.d_model), np.float32)
+        made.position_encodings.encodings = zeros if added is None else _array(added)
     if inputs.norm is not None:
         _set_norm(made.layernorm_embedding, inputs.norm)
     if stack.norm is not None:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
@@ -92,7 +92,13 @@ def calibrate(network: Encoder, rows: Sequence[Sequence[int]]) -> None:
     """
     inputs: dict[int, _Inputs] = {}
     maps = [(owner, name, getattr(owner, name)) for owner, name in linear_maps(network.stack)]
-    batches = list(_batches(rows))
+    by_length: dict[int, list[Sequence[int]]] = {}  # batches of equal length, so that no padding is among the inputs
+    for row in rows:
+        by_length.setdefault(len(row), []).append(row)
+    batches: list[Tensor] = []  # of ids (B,L)
+    for length, equal in by_length.items():
+        size = max(1, _BATCH_TOKENS // max(1, length))
+        batches += [torch.tensor(equal[start : start + size]) for start in range(0, len(equal), size)]
     kept = math.ceil(2 * _ROWS / len(batches))  # rows of each batch
     hooks = [linear.register_forward_pre_hook(partial(_record, inputs, kept)) for *_, linear in maps]
     for ids in batches:
@@ -113,17 +119,6 @@ def calibrate(network: Encoder, rows: Sequence[Sequence[int]]) -> None:
                 values.bias[-width:] *= new.rates / step
             new.rates = nn.Parameter(step.reshape(1), requires_grad=False)
         made.append(new)
-
-
-def _batches(rows: Sequence[Sequence[int]]) -> Iterator[Tensor]:
-    """The ids (B,L) of rows of equal length, so that no padding is among the inputs."""
-    by_length: dict[int, list[Sequence[int]]] = {}
-    for row in rows:
-        by_length.setdefault(len(row), []).append(row)
-    for length, equal in by_length.items():
-        size = max(1, _BATCH_TOKENS // max(1, length))
-        for start in range(0, len(equal), size):
-            yield torch.tensor(equal[start : start + size])
 
 
 def _record(inputs: dict[int, _Inputs], kept: int, linear: nn.Module, arguments: tuple[Tensor, ...]) -> None:

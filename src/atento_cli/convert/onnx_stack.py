@@ -75,8 +75,8 @@ class GraphStack(nn.Module):
     def __init__(self, stack: Stack) -> None:
         super().__init__()
         self.stack = stack
-        self.rates = {  # computed here in float64, so that the record holds them as constants
-            number: _rates(scheme)
+        self.rates = {  # (R/2,) angles a position, computed here in float64, so that the record holds them as constants
+            number: (scheme.rates() if scheme.stretch is None else scheme.stretch.scaled(scheme.rates())).float()
             for number, scheme in enumerate(stack.positions.schemes)
             if isinstance(scheme, Rotary)
         }
@@ -132,7 +132,11 @@ class GraphStack(nn.Module):
             angles = read.query_positions.float().unsqueeze(-1) * self.rates[number]
             angles = angles if read.query_positions.dim() == 1 else angles.unsqueeze(1)
             cos, sin = angles.cos() * rotary.scale, angles.sin() * rotary.scale
-            rotation = Rotation(cos, sin, rotary.interleaved, _head_mask(attention.n_heads, heads))
+            rotated: Tensor | None = None  # which heads are, (H,1,1); None: all
+            if heads is not None:
+                rotated = torch.zeros(attention.n_heads, 1, 1, dtype=torch.bool)
+                rotated[list(heads)] = True
+            rotation = Rotation(cos, sin, rotary.interleaved, rotated)
             q, k = rotation(q), rotation(k)
         if past is not None:  # which were rotated when they were new
             k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
@@ -205,18 +209,3 @@ def _allowed(mask: Mask, read: Read) -> Tensor | None:
     zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
     allowed = mask.rule(zero, zero, read.queries.view(1, 1, -1, 1), read.keys.view(1, 1, 1, -1))  # (1,1,T,S)
     return allowed if real is None else allowed & real
-
-
-def _rates(rotary: Rotary) -> Tensor:
-    """The angles of each pair per position, (R/2,) float32."""
-    rates = rotary.rates()
-    return (rates if rotary.stretch is None else rotary.stretch.scaled(rates)).float()
-
-
-def _head_mask(n_heads: int, heads: tuple[int, ...] | None) -> Tensor | None:
-    """Which heads are rotated, boolean (H,1,1); None: all."""
-    if heads is None:
-        return None
-    mask = torch.zeros(n_heads, 1, 1, dtype=torch.bool)
-    mask[list(heads)] = True
-    return mask

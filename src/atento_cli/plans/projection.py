@@ -11,7 +11,7 @@ from atento.networks import build_network
 from atento.runs.run_plan import Plan, flops_of_update, memory_of_weights
 from atento.training.optimizer import all_weights
 from atento.training.replica.sharded_weights import gathered_sizes
-from atento_cli.plans.parallel_plan import WorldPlan, estimated
+from atento_cli.plans.parallel_plan import estimated
 
 DEVICE = "h100"
 PART = 2048  # targets of a part, as training makes them
@@ -72,26 +72,23 @@ def table() -> str:
         plan = plan_by_shapes(case)
         alone = estimated(plan, DEVICE, 1).computation
         for world in case.worlds:
-            lines.append(_row(_cells(case, estimated(plan, DEVICE, world, case.shards), alone / world)))
+            estimate = estimated(plan, DEVICE, world, case.shards)
+            seconds = estimate.computation + estimate.communication
+            cells = (
+                case.name,
+                str(case.shards),
+                f"{estimate.processes:,}",
+                f"{sum(estimate.memory.values()) / 2**30:.1f}",
+                _digits(estimate.sent / 2**30),
+                _digits(estimate.computation),
+                _digits(estimate.communication),
+                f"{case.update / seconds:,.0f}",
+                f"{alone / world / seconds:.0%}",  # of the time if all GPUs did nothing but compute
+                _digits(estimate.seconds / 86400),
+                _digits(BETWEEN_FAILURES / estimate.processes),
+            )
+            lines.append(_row(cells))
     return "\n".join(lines) + "\n"
-
-
-def _cells(case: Case, estimate: WorldPlan, ideal: float) -> list[str]:
-    """The cells of a row; `ideal` is the time of an update if all GPUs did nothing but compute."""
-    seconds = estimate.computation + estimate.communication
-    return [
-        case.name,
-        str(case.shards),
-        f"{estimate.processes:,}",
-        f"{sum(estimate.memory.values()) / 2**30:.1f}",
-        _digits(estimate.sent / 2**30),
-        _digits(estimate.computation),
-        _digits(estimate.communication),
-        f"{case.update / seconds:,.0f}",
-        f"{ideal / seconds:.0%}",
-        _digits(estimate.seconds / 86400),
-        _digits(BETWEEN_FAILURES / estimate.processes),
-    ]
 
 
 def _digits(value: float) -> str:

@@ -86,7 +86,11 @@ def _panel(panel: Panel, metric: str, ticks: Sequence[float]) -> Iterator[str]:
         yield svg.text(-6, y_of(tick) + 4, f"{tick:g}", text_anchor="end", fill=palette.SOFT)
     points = [point for point in panel.points if math.isfinite(point.score)]
     if any(isinstance(point.value, str) for point in points):  # choices have no scale
-        positions, labels = _choices(points)
+        names = list(dict.fromkeys(str(point.value) for point in points))  # one position a choice
+        center = {name: _WIDE * (number + 0.5) / len(names) for number, name in enumerate(names)}
+        width = max(3, min(_LABEL, round(_LABEL * 3 / len(names))))
+        labels = [(x, visible(shorten(name, width))) for name, x in center.items()]
+        positions = [center[str(point.value)] for point in points]
         for x in sorted(set(positions)):
             scores = [point.score for point, at in zip(points, positions) if at == x]
             y = y_of(sum(scores) / len(scores))
@@ -98,15 +102,6 @@ def _panel(panel: Panel, metric: str, ticks: Sequence[float]) -> Iterator[str]:
     for point, x in zip(points, positions):
         text = f"{point.label}: {panel.key} {point.value}, {metric} {point.score:.6g}"
         yield svg.circle(x, y_of(point.score), 4, svg.tooltip(visible(text)), fill=_DOT, fill_opacity=0.7)
-
-
-def _choices(points: Sequence[Point]) -> tuple[list[float], list[tuple[float, str]]]:
-    """Return the position of each point, and the labels of the axis: one position a choice."""
-    names = list(dict.fromkeys(str(point.value) for point in points))
-    center = {name: _WIDE * (number + 0.5) / len(names) for number, name in enumerate(names)}
-    width = max(3, min(_LABEL, round(_LABEL * 3 / len(names))))
-    labels = [(x, visible(shorten(name, width))) for name, x in center.items()]
-    return [center[str(point.value)] for point in points], labels
 
 
 def _interval(values: Sequence[float], log: bool) -> tuple[list[float], list[tuple[float, str]]]:

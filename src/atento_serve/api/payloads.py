@@ -31,13 +31,9 @@ async def fill_mask(call: Call) -> object:
     if fields.targets is not None:
         options["targets"] = listed(fields.targets)
     outcome = await call.work.run(call.model, "fill", texts, options)
-    return of_inputs([_filled(value) for value in outcome.values], single)
-
-
-def _filled(of_masks: list[list[dict[str, object]]]) -> list[Any]:
     names = {"score": "probability", "token": "token_id", "token_str": "token", "sequence": "text"}
-    rows = [[_renamed(candidate, names) for candidate in candidates] for candidates in of_masks]
-    return rows if len(rows) > 1 else rows[0]
+    results = [[[_renamed(one, names) for one in of_mask] for of_mask in of_masks] for of_masks in outcome.values]
+    return of_inputs([rows if len(rows) > 1 else rows[0] for rows in results], single)
 
 
 def _renamed(row: dict[str, object], names: dict[str, str]) -> dict[str, object]:
@@ -200,16 +196,14 @@ async def question_answering(call: Call) -> object:
     if not fields.handle_impossible_answer:
         options["null_threshold"] = 1e30
     outcome = await call.work.run(call.model, "answer", [[q.question, q.context] for q in questions], options)
-    results = [_answers(value, fields) for value in outcome.values]
-    return of_inputs([rows if fields.top_k and fields.top_k > 1 else rows[0] for rows in results], single)
-
-
-def _answers(value: list[Any], fields: _Answer) -> list[dict[str, object]]:
     names = {"answer": "text", "score": "probability", "start": "start", "end": "end"}
-    rows = [_renamed(row, names) for row in value]
-    if not fields.handle_impossible_answer:
-        rows = [row for row in rows if row["answer"]] or rows
-    return rows[: fields.top_k or 1]
+    results = []
+    for value in outcome.values:
+        rows = [_renamed(row, names) for row in value]
+        if not fields.handle_impossible_answer:
+            rows = [row for row in rows if row["answer"]] or rows
+        results.append(rows[: fields.top_k or 1])
+    return of_inputs([rows if fields.top_k and fields.top_k > 1 else rows[0] for rows in results], single)
 
 
 class _Translate(DecodingFields):

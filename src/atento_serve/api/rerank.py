@@ -74,7 +74,12 @@ def add_routes(app: FastAPI, service: Service) -> None:
         options = fields.model_dump(include={"normalize", "prompt_name"}, exclude_none=True)
         run = Work(service, request, Pointers("/inputs")).run(model, "embed", texts, options, fit=fit)
         outcome = await unless_gone(request, run)
-        return JSONResponse([_shortened(vector, fields).tolist() for vector in outcome.values])
+        rows = []
+        for vector in outcome.values:  # its first `dimensions`, of length 1 again where vectors have this length
+            row = np.asarray(vector, dtype=np.float32)[: fields.dimensions]
+            norm = float(np.linalg.norm(row))
+            rows.append((row / norm if fields.normalize and norm else row).tolist())
+        return JSONResponse(rows)
 
 
 def _texts(service: Service, fields: RerankFields) -> list[str]:
@@ -169,10 +174,3 @@ def _body(
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"id": work.request.scope["atento"]["id"], "model": model, "results": results, "usage": usage}
-
-
-def _shortened(vector: object, fields: EmbedFields) -> Any:
-    """The first `dimensions` of a vector, of length 1 again where vectors have this length."""
-    vector = np.asarray(vector, dtype=np.float32)[: fields.dimensions]
-    norm = float(np.linalg.norm(vector))
-    return vector / norm if fields.normalize and norm else vector

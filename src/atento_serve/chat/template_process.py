@@ -54,7 +54,10 @@ class RenderingProcess:
             self._process = None
 
     def _answer(self, line: bytes) -> dict[str, Any]:
-        process = self._process or self._started()
+        if self._process is None:
+            self._process = Child("-m", "atento_serve.chat.rendering")
+            self._process.stdin.write(encoded(asdict(self._template)))
+        process = self._process
         until, answer = time.monotonic() + _WAIT, b""
         with suppress(BrokenPipeError):  # it has ended: reading says so below
             process.stdin.write(line)
@@ -72,8 +75,3 @@ class RenderingProcess:
                 )
             answer += part
         return decoded(answer)
-
-    def _started(self) -> Child:
-        self._process = Child("-m", "atento_serve.chat.rendering")
-        self._process.stdin.write(encoded(asdict(self._template)))
-        return self._process

@@ -131,7 +131,13 @@ class TextGenerators:
                 self._finish(text, [generator.passthrough(waiting.items[text.number])], [[]])
         is_one = is_one_output(generator)
         if self._lane is not None and fits_lane(generator):
-            self._join_lane(searched)
+            for text in searched:
+                assert text.generation is not None
+                text.outputs = outputs_of(text.generation, job.log_probs or 0)
+                if job.stream and len(text.outputs) == 1:
+                    text.stream = self._stream_of(text)
+                self._of_output |= {id(output): text for output in text.outputs}
+                self._lane.add(text.outputs)
         elif is_one and job.stream and not job.log_probs:
             self._start(written, self._stream, searched)
         elif is_one and self._takes(searched):
@@ -199,39 +205,26 @@ class TextGenerators:
 
     # The lane
 
-    def _join_lane(self, texts: Sequence[_Text]) -> None:
-        for text in texts:
-            assert self._lane is not None and text.generation is not None
-            text.outputs = outputs_of(text.generation, text.of.job.log_probs or 0)
-            if text.of.job.stream and len(text.outputs) == 1:
-                text.stream = self._stream_of(text)
-            self._of_output |= {id(output): text for output in text.outputs}
-            self._lane.add(text.outputs)
-
     def _stream_of(self, text: _Text) -> TextStream:
         return TextStream(self._tokenizer, stop=text.of.generator.decoding.stop)
 
     def _take(self, output: Output, drawn: Drawn | None) -> None:
-        """Take the token that an output got; whatever fails is a fault of its job alone."""
+        """Take the token of an output, and send what is certain after it; what fails is a fault of its job alone."""
         text = self._of_output.get(id(output))
         if text is None:  # cancelled
             return
         try:
             if output.error is not None:
                 raise output.error
-            self._send(text, output, drawn)
+            if text.stream is not None:
+                self._send_piece(text, text.stream, drawn, is_last=output.has_ended)
+            if output.has_ended:
+                del self._of_output[id(output)]
+                if not any(id(other) in self._of_output for other in text.outputs):
+                    outputs = [text.of.generator.generated_text(other.hypothesis) for other in text.outputs]
+                    self._finish(text, outputs, [_tops(other.drawn) for other in text.outputs])
         except Exception as error:
             self.fail(text.of.job.id, error)
-
-    def _send(self, text: _Text, output: Output, drawn: Drawn | None) -> None:
-        """Send what is certain after a token: a piece, if there is a stream, and at their end the outputs."""
-        if text.stream is not None:
-            self._send_piece(text, text.stream, drawn, is_last=output.has_ended)
-        if output.has_ended:
-            del self._of_output[id(output)]
-            if not any(id(other) in self._of_output for other in text.outputs):
-                outputs = [text.of.generator.generated_text(other.hypothesis) for other in text.outputs]
-                self._finish(text, outputs, [_tops(other.drawn) for other in text.outputs])
 
     def _send_piece(self, text: _Text, stream: TextStream, drawn: Drawn | None, *, is_last: bool) -> None:
         """Send the text that is certain after a token, if there is any."""

@@ -109,7 +109,15 @@ class Searches:
         for search in ready:
             search.switch()  # until it asks for a step, or ends
         waiting, self._waiting = self._waiting, []  # those that ask again wait for the next step
-        count = sum(len(one.tokens) for one in waiting) + self._step_lanes()
+        count = sum(len(one.tokens) for one in waiting)
+        if self.lanes is not None:  # one step of all beams in lanes
+            count += sum(self.lanes.steps())
+            beams, self._beams = self._beams, []
+            for beam in beams:
+                if beam.each or not beam.asked.open:
+                    beam.search.switch()
+                else:
+                    self._beams.append(beam)
         for batch, state in self._batches(waiting):  # states of one shape are one step
             logits, state = self.inner.step(torch.cat([one.tokens for one in batch]), state)
             first = 0
@@ -119,19 +127,6 @@ class Searches:
                 # the search sees its own rows of it alone
                 one.search.switch(logits[first:last], SharedState(state, rows))
                 first = last
-        return count
-
-    def _step_lanes(self) -> int:
-        """One step of all beams in lanes; the number of their rows."""
-        if self.lanes is None:
-            return 0
-        count = sum(self.lanes.steps())
-        beams, self._beams = self._beams, []
-        for beam in beams:
-            if beam.each or not beam.asked.open:
-                beam.search.switch()
-            else:
-                self._beams.append(beam)
         return count
 
     # The step function that searches call.

@@ -5,7 +5,6 @@ import json
 import time
 import traceback
 import uuid
-from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect
@@ -95,7 +94,10 @@ class Observed:
             if self._tracing is not None and span is not None:
                 notes["trace_id"] = f"{span.get_span_context().trace_id:032x}"
                 self._tracing.end(span, _route(scope), status or CLOSED_BY_CLIENT, notes)
-            self._note(scope, status or CLOSED_BY_CLIENT, time.monotonic() - begun, number, notes)
+            route, seconds = _route(scope), time.monotonic() - begun
+            self._metrics.end(route, status or CLOSED_BY_CLIENT, seconds)
+            about = {"id": number, "method": scope["method"][:16], "route": route, "seconds": round(seconds, 4)}
+            self._log.request(status or CLOSED_BY_CLIENT, **about, **notes)
 
     def _check_head(self, scope: Scope) -> None:
         """Raises ServiceError: 431, the head of the request is too large; 400, it gives two lengths of the body."""
@@ -109,12 +111,6 @@ class Observed:
         size += sum(len(name) + len(value) + 4 for name, value in headers)
         if size > self._limits.header_bytes:
             raise _large_head(f"the head of a request must have at most {self._limits.header_bytes:,} bytes", size)
-
-    def _note(self, scope: Scope, status: int, seconds: float, number: str, notes: MutableMapping[str, object]) -> None:
-        route = _route(scope)
-        self._metrics.end(route, status, seconds)
-        about = {"id": number, "method": scope["method"][:16], "route": route, "seconds": round(seconds, 4)}
-        self._log.request(status, **about, **notes)
 
 
 def _route(scope: Scope) -> str:

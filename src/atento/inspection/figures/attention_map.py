@@ -1,7 +1,6 @@
 """Attention maps as SVG and PNG (with matplotlib)."""
 
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,36 +85,29 @@ def attention_svg(
     for column, label in enumerate(drawn.columns):
         x = left + (column + 0.5) * cell + size * 0.3
         parts.append(svg.turned_text(x, above - 7, -55, label, text_anchor="start"))
-    parts += [*_cells(drawn, left, above, cell), _legend(drawn.top, left, above + n_rows * cell + 20)]
-    title = drawn.title or drawn.caption
-    return svg.drawing(width, height, title, parts, font_size=size, fill=palette.INK, shape_rendering="crispEdges")
-
-
-def _cells(drawn: _Map, left: float, above: float, cell: int) -> Iterator[str]:
-    titled = drawn.weights.size <= _MAX_TITLED_CELLS
-    side = cell - 1  # a gap between two
+    titled, side = drawn.weights.size <= _MAX_TITLED_CELLS, cell - 1  # a gap between two
     for row, label in enumerate(drawn.rows):
         for column, read in enumerate(drawn.columns):
             weight = float(drawn.weights[row, column])
             x, y = left + column * cell, above + row * cell
-            title = svg.tooltip(f"{label} reads {read}: {weight:.4f}") if titled else ""
+            tip = svg.tooltip(f"{label} reads {read}: {weight:.4f}") if titled else ""
             share = weight / drawn.top  # of the largest: the darkest colour
-            yield svg.rect(x, y, side, side, title, fill=svg.ramp_colour(share) if weight else palette.ZERO)
+            parts.append(svg.rect(x, y, side, side, tip, fill=svg.ramp_colour(share) if weight else palette.ZERO))
             if not weight:
-                yield svg.circle(x + side / 2, y + side / 2, 1, fill=palette.ZERO_SIGN)
+                parts.append(svg.circle(x + side / 2, y + side / 2, 1, fill=palette.ZERO_SIGN))
             elif cell >= 42:  # room for a number
                 ink = palette.PAPER if share > 0.5 else palette.INK
                 look = {"text_anchor": "middle", "fill": ink, "pointer_events": "none"}
-                yield svg.text(x + side / 2, y + side / 2 + 4, f"{weight:.2f}", font_size=11, **look)
-
-
-def _legend(top: float, x: float, y: float) -> str:
-    steps, end = 40, x + 40 * 4
-    ramp = [svg.rect(x + step * 4, y, 4.2, 10, fill=svg.ramp_colour((step + 0.5) / steps)) for step in range(steps)]
-    ends = [svg.text(x, y + 24, "0"), *ramp, svg.text(end, y + 24, f"{top:.3g}", text_anchor="end")]
-    zero = [svg.rect(end + 16, y, 10, 10, fill=palette.ZERO), svg.circle(end + 21, y + 5, 1, fill=palette.ZERO_SIGN)]
-    parts = [*ends, *zero, svg.text(end + 32, y + 9, "exactly 0")]
-    return svg.element("g", "\n".join(parts), font_size=11, fill=palette.SOFT)
+                parts.append(svg.text(x + side / 2, y + side / 2 + 4, f"{weight:.2f}", font_size=11, **look))
+    # the legend: a ramp of 40 steps from 0 to the largest weight, and the sign of an exact 0
+    y, end = above + n_rows * cell + 20, left + 40 * 4
+    legend = [svg.rect(left + step * 4, y, 4.2, 10, fill=svg.ramp_colour((step + 0.5) / 40)) for step in range(40)]
+    legend = [svg.text(left, y + 24, "0"), *legend, svg.text(end, y + 24, f"{drawn.top:.3g}", text_anchor="end")]
+    legend += [svg.rect(end + 16, y, 10, 10, fill=palette.ZERO), svg.circle(end + 21, y + 5, 1, fill=palette.ZERO_SIGN)]
+    legend.append(svg.text(end + 32, y + 9, "exactly 0"))
+    parts.append(svg.element("g", "\n".join(legend), font_size=11, fill=palette.SOFT))
+    title = drawn.title or drawn.caption
+    return svg.drawing(width, height, title, parts, font_size=size, fill=palette.INK, shape_rendering="crispEdges")
 
 
 def attention_png(

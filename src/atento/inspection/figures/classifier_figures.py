@@ -99,8 +99,14 @@ def reliability_svg(answers: Sequence[float], right: Sequence[bool], error: str,
         svg.rect(_LEFT, _ABOVE, _SIDE, _SIDE, fill=palette.ZERO),
     ]
     for place, (count, of_right) in enumerate(zip(counts, rights)):
-        if count:
-            parts += _bar(place, count, of_right, count / max(counts))
+        if count:  # the bar of this range of probability, and its interval
+            accuracy, middle, width = of_right / count, _x((place + 0.5) / _BINS), _SIDE / _BINS
+            low, high = wilson(of_right, count)
+            of = f"{place / _BINS:g} to {(place + 1) / _BINS:g}: {of_right} of {count} right ({accuracy:.1%})"
+            fill, height = svg.ramp_colour(0.25 + 0.6 * count / max(counts)), _y(0) - _y(accuracy)
+            parts.append(svg.rect(middle - width / 2 + 1, _y(accuracy), width - 2, height, svg.tooltip(of), fill=fill))
+            interval = f"M{middle:.1f} {_y(low):.1f}V{_y(high):.1f}"
+            parts.append(svg.path(interval, stroke=palette.INK, stroke_width="2"))
     diagonal = f"M{_x(0):.1f} {_y(0):.1f}L{_x(1):.1f} {_y(1):.1f}"
     parts.append(svg.path(diagonal, stroke=palette.INK, stroke_dasharray="4 4"))
     for tick in (0.0, 0.5, 1.0):
@@ -109,17 +115,6 @@ def reliability_svg(answers: Sequence[float], right: Sequence[bool], error: str,
     parts.append(svg.text(_x(0.5), _y(0) + 38, "probability of the label", text_anchor="middle", fill=palette.SOFT))
     parts.append(svg.turned_text(20, _y(0.5) + 60, -90, "share of right labels", fill=palette.SOFT))
     return svg.drawing(_LEFT + _SIDE + 24, _ABOVE + _SIDE + 52, heading, parts, font_size=13, fill=palette.INK)
-
-
-def _bar(place: int, count: int, of_right: int, share: float) -> list[str]:
-    """The bar of a range of probability, and its interval."""
-    accuracy, middle = of_right / count, _x((place + 0.5) / _BINS)
-    low, high = wilson(of_right, count)
-    width = _SIDE / _BINS
-    hover = svg.tooltip(f"{place / _BINS:g} to {(place + 1) / _BINS:g}: {of_right} of {count} right ({accuracy:.1%})")
-    fill = svg.ramp_colour(0.25 + 0.6 * share)
-    bar = svg.rect(middle - width / 2 + 1, _y(accuracy), width - 2, _y(0) - _y(accuracy), hover, fill=fill)
-    return [bar, svg.path(f"M{middle:.1f} {_y(low):.1f}V{_y(high):.1f}", stroke=palette.INK, stroke_width="2")]
 
 
 def wilson(right: int, count: int) -> tuple[float, float]:

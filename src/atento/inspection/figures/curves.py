@@ -45,9 +45,17 @@ def curves_picture(panels: Sequence[Panel], layout: str, axis: str = "step") -> 
         column = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for number, (axes, panel) in enumerate(zip(column, panels)):
             for line in panel.lines:
-                drawn = axes.plot(*zip(*line.points), **_style(line))[0] if line.points else None
-                if drawn is not None:
-                    labels.setdefault(line.label, drawn)
+                if line.points:
+                    drawn = axes.plot(
+                        *zip(*line.points),
+                        color=palette.SERIES[line.number % len(palette.SERIES)],
+                        linestyle="--" if line.dashed else _STYLES[line.number // len(palette.SERIES) % len(_STYLES)],
+                        linewidth=1.6,
+                        marker="o" if len(line.points) <= _MARKED else None,
+                        markersize=3.5,
+                        markerfacecolor="white" if line.dashed else None,
+                    )
+                    labels.setdefault(line.label, drawn[0])
             axes.set_ylabel(panel.name, parse_math=False)
             axes.grid(color=palette.GRID, linewidth=0.8)
             axes.set_axisbelow(True)
@@ -86,14 +94,3 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     means = [sum(finite[a:b]) / (b - a) for a, b in pairwise(edges)]  # of each part
     low, span = min(means), max(means) - min(means)  # 0: all are equal
     return "".join(BLOCKS[round((mean - low) / span * (len(BLOCKS) - 1)) if span else 0] for mean in means)
-
-
-def _style(line: Line) -> dict[str, object]:
-    return {
-        "color": palette.SERIES[line.number % len(palette.SERIES)],
-        "linestyle": "--" if line.dashed else _STYLES[line.number // len(palette.SERIES) % len(_STYLES)],
-        "linewidth": 1.6,
-        "marker": "o" if len(line.points) <= _MARKED else None,
-        "markersize": 3.5,
-        "markerfacecolor": "white" if line.dashed else None,
-    }

@@ -171,19 +171,14 @@ class Processes(Replica):
             except Exception as error:
                 if self.shards is None:
                     raise
-                raise self._ended(error) from error  # the others wait for its part, and end when it ends
+                # the others wait for its part, and end when it ends
+                what = str(error) if isinstance(error, AtentoError) else f"{type(error).__name__}: {error}"
+                what = LOST if is_of_network(error) else f"{what:.300}; weights are sharded, so that all processes end"
+                raise LostProcess(f"process {self.rank} of {self.size}: {what}; {AGAIN}") from error
 
         everyones = self.brisk.share(timed)
         self.pace.add([(len(values), seconds) for values, seconds in everyones])
         return self._in_order([values for values, _ in everyones])
-
-    def _ended(self, error: Exception) -> LostProcess:
-        """Return the error of a process that cannot compute its part of sharded weights."""
-        who = f"process {self.rank} of {self.size}"
-        if is_of_network(error):
-            return LostProcess(f"{who}: {LOST}; {AGAIN}")
-        what = str(error) if isinstance(error, AtentoError) else f"{type(error).__name__}: {error}"
-        return LostProcess(f"{who}: {what:.300}; weights are sharded, so that all processes end; {AGAIN}")
 
     def gradient_sum(self, weights: Weights, parts: int) -> GradientSum:
         """Return a sum over all parts of an update on all processes."""

@@ -37,16 +37,11 @@ class Tree:
                 if waiting is None:
                     self._waiting[level, node] = values
                     return
-                values = [_added(one, two) for one, two in zip(values, waiting)]
+                values = [
+                    two if one is None else one if two is None else one + two for one, two in zip(values, waiting)
+                ]
             level, node = level - 1, min(node, neighbour)  # their sum has the lower remainder
         self.nodes[node] = values
-
-
-def _added(one: Tensor | None, two: Tensor | None) -> Tensor | None:
-    """The sum of two values, which does not depend on their order."""
-    if one is None or two is None:
-        return two if one is None else one
-    return one + two
 
 
 class TreeSum:

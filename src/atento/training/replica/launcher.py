@@ -60,7 +60,20 @@ def _supervised(processes: int, module: str, arguments: Sequence[str], report: C
         with tempfile.TemporaryDirectory(prefix="atento-") as folder:
             status_file = Path(folder) / "status"
             os.environ[STATUS_FILE] = str(status_file)
-            run = elastic_launch(_config(processes, folder), sys.executable)
+            config = LaunchConfig(
+                min_nodes=1,
+                max_nodes=1,
+                nproc_per_node=processes,
+                run_id=uuid.uuid4().hex,
+                rdzv_backend="c10d",
+                rdzv_endpoint="127.0.0.1:0",
+                local_addr="127.0.0.1",
+                max_restarts=0,  # the agent would also start again after a mistake in a recipe
+                signals_to_handle="SIGTERM,SIGINT,SIGUSR1,SIGHUP,SIGQUIT",
+                shutdown_timeout=SAVING,
+                logs_specs=DefaultLogsSpecs(log_dir=folder),
+            )
+            run = elastic_launch(config, sys.executable)
             try:
                 run("-m", module, *(arguments if restarts_left == RESTARTS else again))
             except SignalException:
@@ -82,19 +95,3 @@ def _supervised(processes: int, module: str, arguments: Sequence[str], report: C
         else:
             report(f"error: {what}, as before; run the same command to continue from the last checkpoint")
     return 1
-
-
-def _config(processes: int, folder: str) -> LaunchConfig:
-    return LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=processes,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="127.0.0.1:0",
-        local_addr="127.0.0.1",
-        max_restarts=0,  # the agent would also start again after a mistake in a recipe
-        signals_to_handle="SIGTERM,SIGINT,SIGUSR1,SIGHUP,SIGQUIT",
-        shutdown_timeout=SAVING,
-        logs_specs=DefaultLogsSpecs(log_dir=folder),
-    )

@@ -79,32 +79,29 @@ class ExactSum:
         indices = {id(parameter.grad): index for index, parameter in enumerate(self.parameters)}
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         for bucket in buckets(gradients, BUCKET):
-            self._finish_bucket(bucket, [indices[id(gradient)] for gradient in bucket])
-
-    def _finish_bucket(self, bucket: list[Tensor], indices: list[int]) -> None:
-        size, elements = self.processes.size, sum(gradient.numel() for gradient in bucket)
-        share = -(-elements // size)  # elements that each process adds up
-        tree = Tree(self.parts, lowest=self.processes.levels)
-        for first in range(0, min(self.processes.slots, self.parts), size):  # a second round for slots left
-            node = self.tree.nodes.get(first + self.processes.rank)
-            # -0.0 is neutral in a sum, also of -0.0; 0.0 is not
-            sent = torch.full((size * share,), -0.0, dtype=bucket[0].dtype, device=bucket[0].device)
-            if node is not None:
-                for index, part in zip(indices, sent[:elements].split([g.numel() for g in bucket])):
-                    if (value := node[index]) is not None:
-                        part.copy_(value.reshape(-1))
-            received = torch.empty_like(sent)
+            size, elements = self.processes.size, sum(gradient.numel() for gradient in bucket)
+            share = -(-elements // size)  # elements that each process adds up
+            tree = Tree(self.parts, lowest=self.processes.levels)
+            for first in range(0, min(self.processes.slots, self.parts), size):  # a second round for slots left
+                node = self.tree.nodes.get(first + self.processes.rank)
+                # -0.0 is neutral in a sum, also of -0.0; 0.0 is not
+                sent = torch.full((size * share,), -0.0, dtype=bucket[0].dtype, device=bucket[0].device)
+                if node is not None:
+                    for gradient, part in zip(bucket, sent[:elements].split([g.numel() for g in bucket])):
+                        if (value := node[indices[id(gradient)]]) is not None:
+                            part.copy_(value.reshape(-1))
+                received = torch.empty_like(sent)
+                with self.processes.answered():
+                    dist.all_to_all_single(received, sent)  # process p gets share p of every gradient
+                for number, values in enumerate(received.split(share), start=first):  # from process 0, 1 ...
+                    if number < min(self.processes.slots, self.parts):
+                        tree.add(number, [values])
+            (total,) = tree.nodes[0]  # (share,), the sum over all slots
+            assert total is not None
+            shares = [torch.empty_like(total) for _ in range(size)]  # of every process
             with self.processes.answered():
-                dist.all_to_all_single(received, sent)  # process p gets share p of every gradient
-            for number, values in enumerate(received.split(share), start=first):  # from process 0, 1 ...
-                if number < min(self.processes.slots, self.parts):
-                    tree.add(number, [values])
-        (total,) = tree.nodes[0]  # (share,), the sum over all slots
-        assert total is not None
-        shares = [torch.empty_like(total) for _ in range(size)]  # of every process
-        with self.processes.answered():
-            dist.all_gather(shares, total)
-        copy_from_flat(bucket, torch.cat(shares))  # may end in padding, which nobody reads
+                dist.all_gather(shares, total)
+            copy_from_flat(bucket, torch.cat(shares))  # may end in padding, which nobody reads
 
 
 def present_anywhere(processes: Summing, present: Sequence[bool]) -> list[bool]:

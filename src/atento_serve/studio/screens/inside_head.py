@@ -37,32 +37,23 @@ def _inside(shelf: Shelf, fields: PairFields) -> Values:
     key = ("inside", fields.model, fields.text, trace.target, fields.second, fields.spans, fields.kind, fields.layer)
     steps = shelf.kept(make, *key)
     n_heads, n_queries, n_keys = steps.weights.shape
+    h, i = fields.head, fields.query
+    for name, value, count in (("head", h, n_heads), ("query", i, n_queries)):
+        if not 0 <= value < count:
+            raise wrong_field(f"/{name}", f"`{name}` must be from 0 to {count - 1}: got {value}")
     # the key that the query attends to most
-    read = int(steps.weights[fields.head, fields.query].argmax()) if _within(fields, n_heads, n_queries) else 0
-    j = read if fields.key is None else fields.key
+    j = int(steps.weights[h, i].argmax()) if fields.key is None else fields.key
     if not 0 <= j < n_keys:
         raise wrong_field("/key", f"`key` must be from 0 to {n_keys - 1}: got {j}")
     if not (0.05 <= fields.temperature <= 20 and 1 <= fields.alpha <= 4):
         given = f"{fields.temperature:g} and {fields.alpha:g}"
         raise wrong_field("/alpha", f"`temperature` must be from 0.05 to 20, `alpha` from 1 to 4: got {given}")
-    changed = (fields.temperature, fields.alpha) != (1, 1)
-    return _numbers(steps, fields.head, fields.query, j) | {"own": _own(steps, fields) if changed else None}
-
-
-def _own(steps: HeadSteps, fields: PairFields) -> Values:
-    """The weights of the row by an entmax and a temperature of one's own, and the mix of values that they give."""
-    h, i = fields.head, fields.query
-    scores = steps.content[h, i] if steps.position is None else steps.content[h, i] + steps.position[h, i]
-    weights = entmax((scores / fields.temperature).masked_fill(~steps.allowed[h, i], float("-inf")), fields.alpha)
-    return {"weight": weights.tolist(), "output": (weights @ steps.values[h]).tolist()}
-
-
-def _within(fields: PairFields, n_heads: int, n_queries: int) -> bool:
-    """True. Raises ServiceError: there is no such head or query."""
-    for name, value, count in (("head", fields.head, n_heads), ("query", fields.query, n_queries)):
-        if not 0 <= value < count:
-            raise wrong_field(f"/{name}", f"`{name}` must be from 0 to {count - 1}: got {value}")
-    return True
+    own = None
+    if (fields.temperature, fields.alpha) != (1, 1):  # the row by an entmax and a temperature of one's own, and its mix
+        scores = steps.content[h, i] if steps.position is None else steps.content[h, i] + steps.position[h, i]
+        weights = entmax((scores / fields.temperature).masked_fill(~steps.allowed[h, i], float("-inf")), fields.alpha)
+        own = {"weight": weights.tolist(), "output": (weights @ steps.values[h]).tolist()}
+    return _numbers(steps, h, i, j) | {"own": own}
 
 
 def _numbers(steps: HeadSteps, h: int, i: int, j: int) -> Values:
