@@ -104,9 +104,7 @@ def test_k10_small_products_have_one_thread_and_threads_side_by_side_their_share
     with precision_module.side_by_side(2, 3) as pool:
         second = list(pool.map(where, range(4)))
     assert len({thread for thread, _ in first}) == 2 and {*first} == {*second}
-    assert {precision_module.threads for _, precision_module.threads in first} == {
-        3
-    } and torch.get_num_threads() == before
+    assert {number for _, number in first} == {3} and torch.get_num_threads() == before
     with ThreadPoolExecutor(1) as later:
         assert later.submit(torch.get_num_threads).result() == before
     done = list[int]()
