@@ -17,7 +17,7 @@ from atento.inference.plain import PlainStepFunction
 from atento.metrics import METRICS
 from atento.model import load
 from atento.networks import EncoderDecoder
-from atento.tasks.grouping import by_length
+from atento.tasks.length_batching import length_batches
 from atento.text.lengths import pad_batch
 from benchmarks.decoding import PRECISIONS
 
@@ -92,7 +92,7 @@ def search(step_function: AnyStepFunction, rows: Rows, strategy: Greedy | Beam) 
     """Return the best output of each row of source ids, with the end token if it ended."""
     outputs_by_row: list[list[int]] = [[] for _ in rows]
     width = strategy.width if isinstance(strategy, Beam) else 1
-    for batch in by_length([len(row) for row in rows], _BATCH_TOKENS // width):
+    for batch in length_batches([len(row) for row in rows], _BATCH_TOKENS // width):
         ids, token_mask = pad_batch([rows[row] for row in batch], step_function.pad_id)
         outputs = generate(
             step_function,
@@ -110,7 +110,7 @@ def search(step_function: AnyStepFunction, rows: Rows, strategy: Greedy | Beam) 
 def top_tokens(step_function: AnyStepFunction, rows: Rows, outputs: Rows) -> list[list[int]]:
     """Return the most probable token at each step; every step reads the previous tokens of `outputs`."""
     tokens_by_row: list[list[int]] = [[] for _ in rows]
-    for batch in by_length([len(row) for row in rows], _BATCH_TOKENS):
+    for batch in length_batches([len(row) for row in rows], _BATCH_TOKENS):
         ids, token_mask = pad_batch([rows[row] for row in batch], step_function.pad_id)  # (B,S) each
         padded_outputs, _ = pad_batch([outputs[row] for row in batch], step_function.pad_id)  # (B,T)
         inputs = np.concatenate([np.full((len(batch), 1), step_function.start_id), padded_outputs], axis=1)  # (B,1+T)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from atento.base.precision import best_precision
-from atento.training.allocator import keep_freed_memory
+from atento.training.allocator import raise_trim_threshold
 from benchmarks.attention_layers import DENSE, KERNELS, PEERS, SETTINGS, Case, Inputs, chosen, contenders, results
 
 LENGTHS = (128, 512, 2048, 4096, 8192, 16384, 65536)
@@ -129,7 +129,7 @@ def _limit_memory(device: str) -> None:
 def _child(connection: Connection, case: Case, contender: str, seconds: float, n_threads: int) -> None:
     """Measure in a separate process and send the result, or the text that memory did not suffice."""
     torch.set_num_threads(n_threads)
-    keep_freed_memory()  # as in training, for all contenders: otherwise much time goes into new pages
+    raise_trim_threshold()  # as in training, for all contenders: otherwise much time goes into new pages
     _limit_memory(case.device)
     try:
         connection.send(measure(case, contender, seconds))

@@ -17,9 +17,9 @@ from atento.attention.block_router import BlockRouter
 from atento.attention.dropout import Randomness
 from atento.attention.entmax import Entmax
 from atento.attention.kernels import attend, choose
-from atento.attention.lowering import AttentionArgs, LoweredMask, lower
 from atento.attention.masks import Mask, blocks, causal, documents, padding, prefix, window
 from atento.attention.positions import T5Bias
+from atento.attention.prepared_mask import AttentionArgs, PreparedMask, prepare_mask
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.attention.sparse import SparseAttention
 
@@ -88,12 +88,14 @@ class Case:
         """The setting of this name."""
         return SETTINGS[self.setting]
 
-    def lowered(self) -> LoweredMask:
+    def prepared(self) -> PreparedMask:
         """Return the mask as our kernels take it.
 
         It is made once for all layers of a stack, so the time does not include it.
         """
-        return lower(self.options.mask(self.batch, self.length), self.length, self.length, torch.device(self.device))
+        return prepare_mask(
+            self.options.mask(self.batch, self.length), self.length, self.length, torch.device(self.device)
+        )
 
     def relative(self, weight: Tensor | None) -> RelativeTerms | None:
         """Return our T5 bias with weights (32,H), or what replaces softmax; None: the setting has neither."""
@@ -162,7 +164,7 @@ def ours(kernel: str, setting: str | None = None) -> Build:
 
     def build(case: Case, inputs: Inputs) -> Layer:
         case = case if setting is None else replace(case, setting=setting)
-        mask, relative = case.lowered(), case.relative(inputs.t5)
+        mask, relative = case.prepared(), case.relative(inputs.t5)
         input, output = (weight.clone().requires_grad_() for weight in (inputs.input, inputs.output))  # (3D,D), (D,D)
 
         def run(x: Tensor, training: bool) -> Tensor:
@@ -193,7 +195,7 @@ def choosing(case: Case, inputs: Inputs) -> Layer:
 
 def _hidden(case: Case) -> tuple[Tensor | None, Tensor | None]:
     """Return the mask as `torch.nn` takes it, True = masked: for pairs (T,T), and for padded keys (B,T)."""
-    allowed = case.lowered().allowed
+    allowed = case.prepared().allowed
     if allowed is None:
         return None, None
     if allowed.shape[-2] == 1:
@@ -217,7 +219,7 @@ def torch_layer(case: Case, inputs: Inputs) -> Layer:
         attention_mask = pairs
         if added is not None:
             attention_mask = added.to(x.dtype).expand(len(x), -1, -1, -1).flatten(0, 1)  # (B*H,T,T)
-        is_causal = case.lowered().is_causal
+        is_causal = case.prepared().is_causal
         out: Tensor = layer(
             x, x, x, key_padding_mask=padded, need_weights=False, attn_mask=attention_mask, is_causal=is_causal
         )[0]
@@ -232,7 +234,7 @@ def x_transformers_layer(case: Case, inputs: Inputs) -> Layer:
     from x_transformers.attend import Attend
     from x_transformers.x_transformers import RelativePositionBias
 
-    mask, is_causal = case.lowered(), case.lowered().is_causal
+    mask, is_causal = case.prepared(), case.prepared().is_causal
     attention = Attend(dropout=case.options.dropout, causal=is_causal, heads=N_HEADS, flash=True)
     allowed = None if is_causal or mask.allowed is None else mask.allowed
     input, output = (weight.clone().requires_grad_() for weight in (inputs.input, inputs.output))  # (3D,D), (D,D)
@@ -287,7 +289,7 @@ def chosen(case: Case) -> str:
     q = torch.empty(case.batch, N_HEADS, case.length, D_HEAD, dtype=case.dtype, device=case.device)
     weight = torch.zeros(32, N_HEADS) if case.options.t5 else None
     return choose(
-        q, q, AttentionArgs(case.lowered(), None, None, case.relative(weight), 1.0, case.options.dropout, None)
+        q, q, AttentionArgs(case.prepared(), None, None, case.relative(weight), 1.0, case.options.dropout, None)
     )
 
 

@@ -17,7 +17,7 @@ from atento.model import load
 from atento.models.write import write_model
 from atento.networks import Network, build_network
 from atento.text.lengths import pad_batch
-from atento.training.allocator import keep_freed_memory
+from atento.training.allocator import raise_trim_threshold
 from atento_cli.convert.ctranslate2_engine import write_network
 from atento_cli.convert.token_names import vocabulary_of
 from benchmarks.devices import SDPA, attend_by
@@ -86,7 +86,7 @@ class Ours:
         """Load a folder of `write_weights`; precision is plain (float32), plain bfloat16, or one of the fast steps;
         onnx is float32 by ONNX Runtime, onnx int8 the same in 8 bits; `graphs` uses steps of fixed shapes.
         """
-        keep_freed_memory()  # as a loaded model does in decoding
+        raise_trim_threshold()  # as a loaded model does in decoding
         stored = "bfloat16" if precision == "plain bfloat16" else "float32"
         network: Any = load(folder, device=device, precision=stored).network
         self.config: NetworkConfig = network.config

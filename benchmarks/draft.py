@@ -29,7 +29,7 @@ from atento.inference.fast_state import FastState
 from atento.inference.ragged_rows import FastRows
 from atento.networks import build_network, build_seq2seq
 from atento.text.tokenizer_training import train_tokenizer
-from atento.training.allocator import keep_freed_memory
+from atento.training.allocator import raise_trim_threshold
 from atento_lab.studies.recurrence import train_translator, translators
 from atento_world import write
 from benchmarks.processes import about
@@ -85,7 +85,7 @@ def measure_draft(seconds: float, *, size: str = "usual") -> Iterator[dict[str, 
     Raises:
         AtentoError: an output with a draft differs from the one without.
     """
-    keep_freed_memory()
+    raise_trim_threshold()
     yield about("draft", size, ())
     ratios = []
     for case in _cases(seconds, is_tiny=size == "tiny"):
@@ -219,9 +219,9 @@ class Raised:
         logits, rows = self.inner.step_all(tokens, counts, state)
         return self._raised(logits, columns, rows.source), rows
 
-    def take_back(self, state: FastRows, counts: Sequence[int]) -> FastRows:
+    def crop(self, state: FastRows, counts: Sequence[int]) -> FastRows:
         """As the step function that it holds."""
-        rows: FastRows = self.inner.take_back(state, counts)
+        rows: FastRows = self.inner.crop(state, counts)
         return rows
 
     def _raised(self, logits: Tensor, columns: Tensor, source: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -17,7 +17,7 @@ from atento.base.errors import AtentoError, CapabilityError, UsageError
 from atento.config import presets
 from atento.config.sections.network import NetworkConfig
 from atento.data.files.source_lines import read_lines
-from atento.tasks.grouping import by_length
+from atento.tasks.length_batching import length_batches
 from atento.text import Tokenizer
 from benchmarks.devices import device_of, peers_of, precisions_of
 from benchmarks.encoding_sides import (
@@ -175,7 +175,7 @@ def _rows(
     measurements: Mapping[str, list[Measurement]], texts: Sequence[str], tokenizer: Tokenizer, device: str = "cpu"
 ) -> Iterator[dict[str, object]]:
     lengths = [len(tokenizer.with_specials(ids)[0]) for ids in tokenizer.encode_batch(list(texts))]
-    batches = padding(lengths, list(by_length(lengths, batch_tokens(device))))
+    batches = padding(lengths, list(length_batches(lengths, batch_tokens(device))))
     by_size = sorted(range(len(texts)), key=lambda row: -len(texts[row]))  # sentence-transformers counts letters
     size = peer_batch(device)
     theirs = padding(lengths, [by_size[at : at + size] for at in range(0, len(by_size), size)])

@@ -14,7 +14,7 @@ from atento.config.tables.tasks import EMBEDDING
 from atento.model import load
 from atento.models.write import write_model
 from atento.networks import build_network
-from atento.tasks.grouping import by_length
+from atento.tasks.length_batching import length_batches
 from atento_cli.convert.layouts import convert
 from atento_cli.convert.onnx_engine import quantize, write_graph
 from atento_cli.convert.onnx_graphs import graphs_of
@@ -231,7 +231,7 @@ def means(hidden: Any, token_mask: Any) -> Vectors:
 def batches(texts: Sequence[str], tokenizer: Any) -> Iterator[tuple[list[int], dict[str, Any]]]:
     """Rows of texts of similar lengths, and their inputs."""
     rows = tokenizer(list(texts), truncation=True)["input_ids"]
-    for batch in by_length([len(row) for row in rows], BATCH_TOKENS):
+    for batch in length_batches([len(row) for row in rows], BATCH_TOKENS):
         ids = np.zeros((len(batch), len(rows[batch[0]])), dtype=np.int64)  # (B,L), the first row is the longest
         token_mask = np.zeros_like(ids)  # 1 = a real token
         for index, row in enumerate(batch):

@@ -19,7 +19,7 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches import batch as batches
 from atento.networks import build_network
 from atento.released import FAMILIES
-from atento.training.allocator import keep_freed_memory
+from atento.training.allocator import raise_trim_threshold
 from atento.training.step import Updater
 from benchmarks.devices import PlainLoop
 
@@ -100,7 +100,7 @@ def laid_out(config: NetworkConfig, batch: Batch) -> batches.Batch:
 
 def ours(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Callable[[], object]:
     """Return a function for one forward pass or one update."""
-    keep_freed_memory()
+    raise_trim_threshold()
     network = build_network(config)
     if work == "training":
         updater = Updater(network, TrainingConfig(label_smoothing=0.0), precision)

@@ -24,7 +24,7 @@ from atento.models.write import write_model
 from atento.networks import build_network
 from atento.networks.adapters import adapt
 from atento.networks.stack.stack import without_padding
-from atento.training.allocator import keep_freed_memory
+from atento.training.allocator import raise_trim_threshold
 from atento.training.selected_weights import trained_weights
 from atento.training.step import Updater
 from benchmarks.devices import SDPA, PlainLoop, attend_by
@@ -84,7 +84,7 @@ class OurTuning:
 
     def load(self, folder: Path, precision: str, train: str = "all", device: str = "cpu") -> None:
         """Load a folder of `write_classifier`; precision is float32, bfloat16 or float16."""
-        keep_freed_memory()
+        raise_trim_threshold()
         torch.manual_seed(1)
         network, init = load(folder, device=device).network.requires_grad_(True), InitConfig(str(folder), train=train)
         if init.adapters is not None:

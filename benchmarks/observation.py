@@ -12,7 +12,7 @@ from atento.base.precision import best_precision
 from atento.config.sections.training import TrainingConfig
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
-from atento.training.allocator import keep_freed_memory
+from atento.training.allocator import raise_trim_threshold
 from atento.training.step import Updater
 from benchmarks.training import SIZES, natural_lengths
 
@@ -25,7 +25,7 @@ def measure_observation(seconds: float) -> Iterator[dict[str, object]]:
     The modes alternate update by update, so that noise affects all of them alike.
     """
     config = SIZES["small"]
-    keep_freed_memory()
+    raise_trim_threshold()
     torch.manual_seed(1)
     network = build_network(config)
     precision = best_precision("cpu")

@@ -20,7 +20,7 @@ from atento.data.objectives.masked import Masked
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.networks import build_network
 from atento.networks.stack.stack import without_padding
-from atento.training.allocator import keep_freed_memory
+from atento.training.allocator import raise_trim_threshold
 from atento.training.step import Updater
 from benchmarks.devices import SDPA, PlainLoop, attend_by
 from benchmarks.family_side import their_network
@@ -103,7 +103,7 @@ class Ours:
 
     def load(self, kind: str, size: str, precision: str, packing: str, tokens: int, device: str = "cpu") -> None:
         """Make the network and its batches."""
-        keep_freed_memory()
+        raise_trim_threshold()
         torch.manual_seed(1)
         config = SIZES[size][kind]
         network = build_network(config)

@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from atento.config.sections.training import ParallelConfig, TrainingConfig
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
-from atento.training.allocator import keep_freed_memory
+from atento.training.allocator import raise_trim_threshold
 from atento.training.replica.environment import rank, world_size
 from atento.training.replica.joined import replica_joined
 from atento.training.replica.local import GradientSum
@@ -95,7 +95,7 @@ class TimedSum:
 @contextmanager
 def ours(work: Work) -> Iterator[Trainer]:
     """Atento: the parts of each update are dealt to the processes; one process has one part a thread at a time."""
-    keep_freed_memory()
+    raise_trim_threshold()
     config = NETWORKS[work.size]
     source, target = natural_lengths(_SENTENCES, config.vocab_size)
     batches = parallel(source, target, budget=work.tokens, seed=1, pad_id=0, start_id=2, eos_id=3)

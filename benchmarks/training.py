@@ -16,7 +16,7 @@ from atento.data.batches.batch import Ragged
 from atento.data.batches.planning import GPU_PARTS
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
 from atento.networks import build_network
-from atento.training.allocator import keep_freed_memory
+from atento.training.allocator import raise_trim_threshold
 from atento.training.step import Updater
 from benchmarks.devices import (
     SDPA,
@@ -102,7 +102,7 @@ class OurUpdates:
 
     def load(self, config: NetworkConfig, precision: str, device: str = "cpu") -> None:
         """Build a network with random weights; precision is float32, bfloat16 or float16."""
-        keep_freed_memory()
+        raise_trim_threshold()
         torch.manual_seed(1)
         self.updater = Updater(build_network(config).to(device), TrainingConfig(learning_rate=1e-4), precision)
         source, target = natural_lengths(_SENTENCES, config.vocab_size)

@@ -21,7 +21,7 @@ from atento.data.batches.windows import Windows
 from atento.data.objectives.window import WindowBatches
 from atento.networks.words.cbow import CBOW
 from atento.text.words import word_spans
-from atento.training.allocator import keep_freed_memory
+from atento.training.allocator import raise_trim_threshold
 from atento.training.step import Updater
 from atento_world import lexicon, write
 from benchmarks.processes import Contender, Measurement, Side, about, alternate
@@ -40,7 +40,7 @@ class OurVectors:
 
     def load(self, sentences: Sequence[Sequence[str]], mode: Any) -> None:
         """Count the words."""
-        keep_freed_memory()
+        raise_trim_threshold()
         cbow = CBOWConfig(_WINDOW, mode, _NEGATIVES, _SUBSAMPLE, shared_negatives=_SHARED)
         self.windows = Windows.from_words(sentences, cbow, seed=1)
         self.config = NetworkConfig(

@@ -36,7 +36,7 @@ from atento.released import release
 from atento.runs.prepare import network_for, new_tokenizer, read_data, training_batches
 from atento.runs.run_plan import new_shapes
 from atento.tasks.split_evaluation import held_out_batches, mean_losses
-from atento.training.allocator import KERNELS, KERNELS_OF_NEW_SHAPES, keep_freed_memory, keep_kernels
+from atento.training.allocator import KERNELS, KERNELS_OF_NEW_SHAPES, raise_trim_threshold, set_kernel_cache_size
 from atento.training.optimizer import learning_rate
 from atento.training.step import Updater
 
@@ -117,9 +117,9 @@ class Ours:
     """Atento as it comes: batches of like lengths, mixed precision."""
 
     def __init__(self, network: Network, batches: PlannedBatches, recipe: Recipe) -> None:
-        keep_freed_memory()
+        raise_trim_threshold()
         is_new = new_shapes(batches, recipe.training.micro_batches)
-        keep_kernels(KERNELS_OF_NEW_SHAPES if is_new else KERNELS)
+        set_kernel_cache_size(KERNELS_OF_NEW_SHAPES if is_new else KERNELS)
         chosen = recipe.training.precision
         precision = best_precision("cpu") if chosen == "auto" else chosen
         self.batches, self.training = batches, recipe.training

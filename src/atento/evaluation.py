@@ -14,7 +14,7 @@ from atento.config.tables.formats import DATASETS, FORMATS, Column, format_of
 from atento.config.tables.task_spec import Field
 from atento.config.tables.tasks import TASKS
 from atento.config.tables.tasks import scored as scored_tasks
-from atento.data.files.found_reading import first_of
+from atento.data.files.dialect import first_of
 from atento.data.files.hub import opened
 from atento.data.files.source_lines import iter_lines, open_binary
 from atento.data.files.source_records import header_hint

@@ -32,11 +32,11 @@ from atento.models.word_models import WordModel
 from atento.models.write import save_model
 from atento.networks import Network, parameter_count, with_head
 from atento.released.load_report import LoadReport
-from atento.tasks.attending import attention_record
+from atento.tasks.attention_records import attention_record
 from atento.tasks.classification import classifications, classify
 from atento.tasks.explain_predictions import explain
 from atento.tasks.features import features
-from atento.tasks.filling import fill
+from atento.tasks.mask_filling import fill
 from atento.tasks.model_outputs import generator_of, score, stream_output, write_outputs, writing_task
 from atento.tasks.model_vectors import embed, similarity
 from atento.tasks.protected_translation import translate_protected
@@ -50,7 +50,7 @@ from atento.tasks.verb_calls import continues, strings, translates, writes
 from atento.text import Tokenizer
 from atento.text import split_sentences as sentences_of
 from atento.text.kinds import check_texts
-from atento.training.allocator import keep_freed_memory, return_freed_memory
+from atento.training.allocator import raise_trim_threshold, trim_memory
 
 T = TypeVar("T")
 _LOCK = Lock()  # threads that share a model wait for its step function, so that weights are packed once
@@ -148,7 +148,7 @@ class Model(TaskModel):
         self.network.to(device=None if device is None else resolve_device(str(device)), dtype=dtype)
         if precision == "int8":
             pack_weights(self.network, "int8")
-            return_freed_memory()  # that of the weights
+            trim_memory()  # that of the weights
         self.precision = self.precision if precision is None else precision
         self._watch, self._drafting = None, {}
         if self.chosen_engine != "auto":
@@ -191,7 +191,7 @@ class Model(TaskModel):
             if self._watch is None or self._watch.is_changed:
                 self._watch, self._made = Watch(self.network), {}
             if name not in self._made:
-                keep_freed_memory()  # every step allocates the same large blocks again
+                raise_trim_threshold()  # every step allocates the same large blocks again
                 self._made[name] = make()
             return cast(T, self._made[name])
 

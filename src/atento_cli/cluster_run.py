@@ -53,8 +53,8 @@ class Launch:
     def run(self, work: "Work") -> None:
         """Make the parts that are missing."""
         from atento.models.model_hash import model_files
+        from atento.storage.atomic_files import NewFolder
         from atento.storage.lock import RunLock
-        from atento.storage.whole_file import NewFolder
         from atento_cli.scale.inputs import Input
         from atento_cli.scale.parts import PARTS, Job, OutputFolder
 

@@ -62,7 +62,7 @@ class Progress:
 @contextmanager
 def show_batches(name: str) -> Iterator[None]:
     """Show the progress of a model over many texts inside this context."""
-    from atento.tasks.grouping import batches_reported
+    from atento.tasks.length_batching import batches_reported
 
     with Progress(name) as progress, batches_reported(progress.share):
         yield

@@ -106,7 +106,7 @@ class ExplainOptions(LineOptions):
         self.answer(command, model, show, ready=lambda _: None, check=check, per_line=False, head=head)
         if explained:
             from atento.inspection.explanation import explanation_page
-            from atento.storage.whole_file import write_output
+            from atento.storage.atomic_files import write_output
 
             write_output(Path(str(self.explain_out)), explanation_page(explained))
             progress(f"wrote {self.explain_out}")

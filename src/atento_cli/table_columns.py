@@ -8,7 +8,7 @@ from atento.base.errors import DataError, UsageError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import FORMATS, format_of
 from atento.config.tables.task_spec import Field
-from atento.data.files.found_reading import as_found, encoding_for
+from atento.data.files.dialect import encoding_for, sniffed
 from atento.data.files.source_lines import open_binary, scan
 from atento.data.files.source_records import rows_in
 from atento.data.records.labelled_data import reading_of
@@ -48,7 +48,7 @@ def table_rows(file: str, columns: Sequence[str], reading: Mapping[str, Any]) ->
         raise UsageError(f"--columns is for {tables} and .parquet files: got {file}")
     by_number = FORMATS[form].by_number and all(map(str.isdecimal, columns))
     chosen = [int(column) if by_number else column for column in columns]
-    source = as_found(source, form, (), Path(), chosen)
+    source = sniffed(source, form, (), Path(), chosen)
     converter, how = Converter([Field("text")] * len(columns)), {"delimiter": source.delimiter, "sheet": source.sheet}
     with open_binary(Path(file), file, encoding=encoding_for(source, form)) as stream:
         for row in rows_in(form, stream, file, chosen, converter, **how, header=bool(source.header)):

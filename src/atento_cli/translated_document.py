@@ -36,7 +36,7 @@ def translate_document(
     Raises UsageError: one of them is given, or `out` has another ending. DataError: the document is wrong; says where.
     """
     from atento.data.files.source_lines import open_binary
-    from atento.storage.whole_file import write_output
+    from atento.storage.atomic_files import write_output
     from atento.text.documents import read_document
     from atento.text.documents.document_sentences import DocumentSentences
     from atento.text.documents.segments import MOST

@@ -400,7 +400,7 @@ def interval_forgotten() -> None:
 
 def journal_not_cut() -> None:
     """Events past the checkpoint stay."""
-    instead_of("atento.training.journal:Journal.cut")(lambda real, journal, after_step: 0)
+    instead_of("atento.training.metrics_log:Journal.cut")(lambda real, journal, after_step: 0)
 
 
 def rate_from_the_start() -> None:

@@ -103,7 +103,7 @@ def mean_of_means() -> None:
             targets["all"] = sum(count for counts, _ in everyones for count in counts.values())
         return everyones
 
-    @instead_of("atento.training.replica.sums:FastSum.finish")
+    @instead_of("atento.training.replica.sums:AllReduceSum.finish")
     def finish(real: Any, gradients: Any) -> None:
         for parameter in gradients.parameters:
             if parameter.grad is not None:
@@ -131,10 +131,10 @@ def dropout_by_rank() -> None:
 
 def sum_by_rank() -> None:
     """In exact mode: the sums of the processes are added by an all-reduce of running sums."""
-    from atento.training.replica.sums import FastSum
+    from atento.training.replica.sums import AllReduceSum
 
     place = instead_of("atento.training.replica.data_parallel:Processes.gradient_sum")
-    place(lambda real, processes, weights, parts: FastSum(processes, list(weights.parameters.values())))
+    place(lambda real, processes, weights, parts: AllReduceSum(processes, list(weights.parameters.values())))
 
 
 def killed_while_saving(step: int, rank: int) -> None:

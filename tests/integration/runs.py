@@ -6,9 +6,9 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from atento.storage.catalogue import newest
 from atento.storage.checkpoint import load_checkpoint
-from atento.training.journal import read_journal
+from atento.storage.checkpoint_list import newest
+from atento.training.metrics_log import read_journal
 
 CLOCK = ("tokens_per_second", "seconds")  # what is measured, not computed
 

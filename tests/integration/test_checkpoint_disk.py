@@ -17,7 +17,7 @@ import torch
 from atento.base.errors import CheckpointError
 from atento.storage import checkpoint
 from atento.storage.checkpoint import clean, load_checkpoint, newest, save_checkpoint
-from atento.training.journal import Journal, read_journal
+from atento.training.metrics_log import Journal, read_journal
 from atento.storage.lock import RunLock
 
 warnings = []

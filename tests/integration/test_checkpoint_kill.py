@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from atento.base.errors import CheckpointError
-from atento.storage.checkpoint import clean, load_checkpoint, newest, retain, save_checkpoint
+from atento.storage.checkpoint import clean, load_checkpoint, newest, prune, save_checkpoint
 from children import DONE, ended, in_child
 from conftest import in_small_process
 
@@ -139,7 +139,7 @@ SAVES: dict[str, tuple[Work, Work, tuple[float | None, ...], int]] = {
     "the first save": (save_one, lambda trial: None, (None, 1.0), 40),
     "a later save": (lambda trial: save(trial, 2), save_one, (1.0, 2.0), 40),
     "replacing the only checkpoint": (lambda trial: save(trial, 1, fill=7.0), save_one, (1.0, 7.0), 50),
-    "saving with retention": (lambda trial: (save(trial, 2), retain(trial, 1)), save_one, (1.0, 2.0), 60),
+    "saving with retention": (lambda trial: (save(trial, 2), prune(trial, 1)), save_one, (1.0, 2.0), 60),
     "cleaning up": (clean, to_clean, (1.0,), 15),
 }
 
@@ -244,7 +244,7 @@ def test_r1_twenty_random_kills_lose_nothing(folder: Path) -> None:
         while True:
             step += 1
             save(folder, step, size=500_000)
-            retain(folder, 2)
+            prune(folder, 2)
 
     for _ in range(20):
         killed_at_random(folder, trainer, source)
@@ -287,7 +287,7 @@ def test_r8_a_reader_beside_a_writer_sees_whole_states_only(folder: Path) -> Non
             step += 1
             save(folder, step)
             save(folder, step, fill=float(step))  # the same step again
-            retain(folder, 1)
+            prune(folder, 1)
 
     pid = in_child(writer)
     try:

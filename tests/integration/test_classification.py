@@ -11,7 +11,7 @@ import torch
 
 import atento
 from atento.base.errors import AtentoWarning, DataError, UsageError
-from atento.data.objectives.labels import inputs_of, texts_as_store
+from atento.data.objectives.labels import inputs_of, store_texts
 from atento.runs.train import TrainedRun
 from atento.tasks.task_model import TaskModel
 from atento.tasks.text_outputs import text_outputs
@@ -278,7 +278,7 @@ def test_elmo_reads_the_characters_of_pairs(tmp_path: Path) -> None:
     model = atento.load(atento.train(given, data=data, out=tmp_path / "run", threads=1).folder)
     network, template = model.network, model.tokenizer.template("bos-eos")
     words = "eu", "desconhecida"
-    store, _ = texts_as_store(model.tokenizer, template, [words[0]], [words[1]], None, network.config)
+    store, _ = store_texts(model.tokenizer, template, [words[0]], [words[1]], None, network.config)
     (row,) = inputs_of(store, [0], network.config, network.config.heads[0])["ids"]
     parts = [sentence_characters([word]) for word in words]
     assert row.tolist() == np.concatenate(parts).tolist()

@@ -8,7 +8,7 @@ import pytest
 
 import atento
 from atento.base.errors import DataError, UsageError
-from atento.tasks import attending
+from atento.tasks import attention_records
 from atento.tasks.word_links import word_links
 from atento_world import write
 from conftest import ForkServer, refused
@@ -29,7 +29,7 @@ def test_words_are_linked_with_those_that_they_come_from(model: atento.Model, mo
     words = [pair for pair in pairs if pair[0].lower() not in ("o", "a")]  # an article reads its noun and its verb too
     assert words == [("menina", "girl"), ("vê", "sees"), ("gato", "cat"), ("grande", "big")]
     assert word_links(model, "", "x") == word_links(model, "the cat", "") == []
-    monkeypatch.setattr(attending, "_MOST", 10)
+    monkeypatch.setattr(attention_records, "_MOST", 10)
     found = word_links(model, "the cat jumped", "O gato pulou")
     assert [(one.start, one.source_start) for one in found] == [(0, 0), (2, 4), (7, 8)]
 

@@ -10,8 +10,8 @@ import torch
 import atento
 from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
-from atento.networks.frozen import FrozenVectors
-from atento.runs.run_identity import located
+from atento.networks.frozen import FeatureCache
+from atento.runs.run_identity import with_absolute_paths
 from runs import events
 from test_classification import ENCODER, TRAINING, recipe, records
 
@@ -86,14 +86,14 @@ def test_a_model_with_dropout_has_none_on_stored_vectors_and_keeps_its_rates(bas
 
 def test_a_second_run_computes_what_has_changed(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[int] = []
-    store = FrozenVectors._store
+    store = FeatureCache._store
 
-    def counting(vectors: FrozenVectors, *arguments: Any) -> None:
+    def counting(vectors: FeatureCache, *arguments: Any) -> None:
         before = vectors.computed
         store(vectors, *arguments)
         computed.append(vectors.computed - before)
 
-    monkeypatch.setattr(FrozenVectors, "_store", counting)
+    monkeypatch.setattr(FeatureCache, "_store", counting)
 
     def texts_read(name: str, model: Path, data: Any, **init: Any) -> int:
         computed.clear()
@@ -131,5 +131,5 @@ def test_a_run_keeps_the_place_of_the_vectors(tmp_path: Path, monkeypatch: pytes
     """Its recipe lies elsewhere, and a resumed run must find them."""
     monkeypatch.chdir(tmp_path)
     init = {"model": "anywhere", "train": "head", "cache": "vectors"}
-    kept = located(load_recipe(CLASSIFY | {"data": {"train": {"memory": "train"}}, "init": init})).init
+    kept = with_absolute_paths(load_recipe(CLASSIFY | {"data": {"train": {"memory": "train"}}, "init": init})).init
     assert kept is not None and kept.cache == str(tmp_path / "vectors")

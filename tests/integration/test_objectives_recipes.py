@@ -13,7 +13,7 @@ from atento.data.batches.masking import Masking
 from atento.data.objectives.denoising import restored, sentinel_ids
 from atento.decoding import Greedy, generate
 from atento.inference.prefix_steps import PrefixStepFunction
-from atento.tasks.filling import between
+from atento.tasks.mask_filling import between
 from failing import fails
 from runs import events
 

@@ -13,7 +13,7 @@ from atento.config.sections.network_parts import InputConfig, OutputConfig
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.model import Model
-from atento.tasks.filling import fill_each
+from atento.tasks.mask_filling import fill_each
 from atento.text.specials import SpecialTokens
 from atento.text.tokenizer import Tokenizer
 from atento_serve.engine.verbs import values_of, verbs_of

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from atento.base.errors import AtentoError, DataError, UsageError
+from atento.storage.atomic_files import NewFolder
 from atento.storage.lock import RunLock
-from atento.storage.whole_file import NewFolder
 from conftest import ForkServer, refused
 from test_replicas import train
 

@@ -14,7 +14,7 @@ import atento
 from atento.base.errors import DataError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.data.batches.batch import Draw, Ragged
-from atento.data.objectives.labels import Labels, texts_as_store
+from atento.data.objectives.labels import Labels, store_texts
 from atento.models.card import model_card
 from atento.networks import build_network
 from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
@@ -140,7 +140,7 @@ def test_g5_the_loss_is_that_of_transformers(problem: str, tmp_path: Path) -> No
     texts = ["w1 w2 w3", "w4", "w5 w6"]
     right = torch.tensor([[0.5], [-2.0], [3.0]]) if count == 1 else torch.tensor([[1.0, 0, 1], [0, 0, 0], [0, 1, 0]])
     (head,) = model.network.config.heads
-    store, _ = texts_as_store(model.tokenizer, model.tokenizer.template(None), texts, None, None, model.network.config)
+    store, _ = store_texts(model.tokenizer, model.tokenizer.template(None), texts, None, None, model.network.config)
     store.columns["values"] = Ragged(right.tolist(), torch.zeros(1).numpy().dtype.type)
     batch = Labels(model.network.config, head, has_values=True).batch(store, torch.arange(3).numpy(), Draw(0, 0))
     assert batch.counts() == {head.name: 3}  # a negative number is a target too

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from atento.text.tokenizer import Tokenizer
-from atento.training.journal import read_journal
+from atento.training.metrics_log import read_journal
 from conftest import ENVIRONMENT, ForkServer, refused, write_tsv
 from http_service import until
 from runs import batches, differences, events, last, tensors

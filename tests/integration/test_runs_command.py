@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from atento.models.model_folder import find_model
-from atento.storage.catalogue import newest
 from atento.storage.checkpoint import load_checkpoint, save_checkpoint
+from atento.storage.checkpoint_list import newest
 from conftest import ForkServer, each_refused
 from runs import events
 

@@ -178,7 +178,10 @@ def test_a_failed_step_ends_the_jobs_that_shared_it_and_later_ones_get_steps_mad
         generators.step()
         before = {name: getattr(generators, name) for name in ("_lane", "_searches", "_exact")}
         with monkeypatch.context() as broken:
-            for steps in ("decoding.lane.Lane.step", "decoding.beam.beam_lane.BeamLanes.steps"):
+            for steps in (
+                "decoding.continuous_batch.ContinuousBatch.step",
+                "decoding.beam.beam_batch.BeamBatches.steps",
+            ):
                 broken.setattr(f"atento.{steps}", None)
             broken.setattr(FastStepFunction, "step", None)
             generators.step()

@@ -16,7 +16,7 @@ import pytest
 import atento
 from atento.config.tables.tasks import TASKS
 from atento.model import Model
-from atento.tasks.filling import fill_each
+from atento.tasks.mask_filling import fill_each
 from atento_serve.settings import Limits, limit_texts
 from http_service import MINILM, SOURCES, Served, conversation_ids, served, until
 

@@ -27,7 +27,7 @@ from atento.inference.packed_modules import copy_sharing_weights
 from atento.inspection.ablation import attentions
 from atento.models.transplant import to_encoder, with_positions
 from atento.networks import EncoderDecoder, build_network
-from atento.networks.frozen import FrozenVectors, frozen
+from atento.networks.frozen import FeatureCache, frozen
 from atento.text import train_tokenizer
 from atento.training.optimizer import all_weights
 from atento_cli.convert.ctranslate2_engine import why_not_held
@@ -183,7 +183,7 @@ def test_the_encoder_is_no_part_of_the_network(folders: dict[str, Path], whole: 
     for name, value in network.source_features.state_dict().items():
         assert torch.equal(moved.state_dict()[f"source_features.{name}"], value)
     fails(CapabilityError, r"`network\.features` is no encoder by itself", to_encoder, network)
-    ids, vectors = torch.tensor([[5, 9, 6]]), FrozenVectors(None, kind="features")
+    ids, vectors = torch.tensor([[5, 9, 6]]), FeatureCache(None, kind="features")
     with frozen(vectors), torch.no_grad():
         network.eval().embed_source(ids, None)
         assert not vectors.rows

@@ -18,7 +18,7 @@ import pytest
 from starlette.requests import Request
 
 from atento.runs.run_record import RunRecord, read_run
-from atento.training.journal import read_journal
+from atento.training.metrics_log import read_journal
 from atento_serve.command import _models, _shown
 from atento_serve.http.clients import Clients
 from atento_serve.http.errors import ServiceError

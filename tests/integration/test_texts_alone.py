@@ -13,7 +13,7 @@ import atento
 from atento.base.errors import AtentoError
 from atento.config.recipe import TokenizerConfig
 from atento.models.load import read_model
-from atento.models.vocabulary_exchange import exchanged, spelled_by
+from atento.models.vocabulary_transfer import spelled_by, transferred
 from atento.text import train_tokenizer
 from conftest import ForkServer
 from runs import differences, last, tensors
@@ -96,7 +96,7 @@ def test_rows_of_a_new_vocabulary_are_means_of_old_rows(folders: dict[str, Path]
     new = train_tokenizer(TokenizerConfig(kind="wordpiece", vocab_size=90), PORTUGUESE)
     vocabulary = {old.tokens([token])[0]: token for token in old.ordinary_ids}
     lines: list[str] = []
-    weights = exchanged(files, new, lines.append).weights
+    weights = transferred(files, new, lines.append).weights
     table, before = weights["embedding.weight"], files.weights["embedding.weight"]
     bias, bias_before = (part["heads.vocabulary.output.bias"] for part in (weights, files.weights))
     kinds = {"copied": len(new.specials.ids), "averaged": 0, "new": 0}

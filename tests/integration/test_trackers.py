@@ -11,7 +11,7 @@ import pytest
 import atento
 import atento.training.trackers as trackers
 from atento.base.errors import MissingPartError, RecipeError
-from atento.training.journal import read_journal
+from atento.training.metrics_log import read_journal
 from atento.training.trackers import TrackedRun, Trackers, scalars
 from failing import fails
 from runs import differences

@@ -19,7 +19,7 @@ from atento.base.errors import CheckpointError, TrainingError
 from atento.data.batches.planning import PlannedBatches
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.writer import CheckpointWriter
-from atento.training.journal import read_journal
+from atento.training.metrics_log import read_journal
 from atento.training.optimizer import Optimizer
 from atento.training.step import Updater
 from failing import fails

@@ -16,8 +16,8 @@ from atento.data.batches.planning import PlannedBatches
 from atento.data.records.splits import Split
 from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
 from atento.text import Tokenizer
-from atento.training.journal import read_journal
 from atento.training.losses import Call, losses
+from atento.training.metrics_log import read_journal
 from released_folders import write_released
 
 STILL = {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}  # a network without dropout

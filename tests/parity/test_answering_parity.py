@@ -12,7 +12,7 @@ import transformers
 
 import atento
 from atento.runs.train import train
-from atento.storage.whole_file import write_whole
+from atento.storage.atomic_files import write_atomically
 from fine_tuning import STILL, planned, same_losses, their_loop, training, write_bert
 
 WINDOW, STRIDE = 20, 5  # tokens; 14 of a window are context
@@ -38,7 +38,7 @@ def records(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def as_jsonl(path: Path, made: Sequence[dict[str, Any]]) -> None:
-    write_whole(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in made))
+    write_atomically(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in made))
 
 
 def their_windows(tokenizer: Any, made: Sequence[dict[str, Any]]) -> Any:

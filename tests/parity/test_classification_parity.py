@@ -12,7 +12,7 @@ import transformers
 
 import atento
 from atento.runs.train import train
-from atento.storage.whole_file import write_whole
+from atento.storage.atomic_files import write_atomically
 from atento_world import write
 from fine_tuning import STILL, planned, same_losses, their_loop, training, write_bert
 from released_folders import write_released
@@ -34,7 +34,7 @@ def labelled(split: str, count: int, seed: int = 1) -> list[tuple[str, str]]:
 
 
 def as_tsv(path: Path, records: Sequence[tuple[str, str]]) -> None:
-    write_whole(path, "".join(f"{text}\t{label}\n" for text, label in records))
+    write_atomically(path, "".join(f"{text}\t{label}\n" for text, label in records))
 
 
 def tiny_bert(folder: Path, texts: Sequence[str]) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from atento.base.precision import threads
-from atento.storage.whole_file import write_whole
+from atento.storage.atomic_files import write_atomically
 from test_classification_parity import as_tsv, labelled, tiny_bert
 
 _FILE = Path(__file__).parents[2] / "tools" / "compare_finetuning.py"
@@ -39,7 +39,7 @@ def test_a_side_learns_what_is_easy(
     as_tsv(tmp_path / "train.tsv", records)
     tiny_bert(tmp_path / "bert", [text for text, _ in records])
     recipe = "task: classification\ndata: {train: {file: train.tsv, text: 0, label: 1}, held_out: 40, max_len: 48}"
-    write_whole(tmp_path / "recipe.yaml", recipe + _RECIPE)
+    write_atomically(tmp_path / "recipe.yaml", recipe + _RECIPE)
     found = result(side, monkeypatch, capsys)
     assert found["records"] == 40 and found["scores"]["accuracy"][0] > 0.85
 
@@ -58,6 +58,6 @@ def test_a_linear_classifier_on_frozen_vectors_is_that_of_both_sides(
     for task, file in (("classification", "file: train.tsv, text: 0, label: 1"), ("tagging", "file: train.conll")):
         recipe = f"task: {task}\ndata: {{train: {{{file}}}, held_out: 30, max_len: 48}}"
         given = recipe + frozen + "\nmetrics: [" + {"tagging": "tag-accuracy"}.get(task, "accuracy") + "]"
-        write_whole(tmp_path / "recipe.yaml", given)
+        write_atomically(tmp_path / "recipe.yaml", given)
         ours, theirs = (result(side, monkeypatch, capsys) for side in ("atento", "transformers"))
         assert {name: ours["scores"][name] for name in theirs["scores"]} == theirs["scores"] and ours["records"] == 30

@@ -16,7 +16,7 @@ from atento.base.errors import CapabilityError, UsageError
 from atento.decoding import Beam, generate
 from atento.model import Model
 from atento.networks import Decoder, Encoder, EncoderDecoder, presets
-from atento.tasks.filling import fill_each
+from atento.tasks.mask_filling import fill_each
 from atento.text import Tokenizer
 from atento.text.specials import sentinels
 from atento_cli.main import application

@@ -8,7 +8,7 @@ import torch
 import transformers
 
 import atento
-from atento.training.journal import read_journal
+from atento.training.metrics_log import read_journal
 from released_folders import _SMALL, _byte_level, randomised
 
 TEXTS = ["o gato pulou alto", "a menina viu o cão", "ação, coração e avó!", "é", "os gatos não dormem"] * 6

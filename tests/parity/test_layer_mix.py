@@ -12,7 +12,7 @@ import transformers as hf
 import atento
 from atento.base.errors import CapabilityError, RecipeError, UsageError
 from atento.model import Model
-from atento.networks.frozen import FrozenVectors
+from atento.networks.frozen import FeatureCache
 from atento.networks.heads import LinearHead
 from atento.tasks.text_embedding import token_rows
 from failing import fails
@@ -100,14 +100,14 @@ def test_features_are_the_states_of_each_layer_and_of_the_mix_per_token_or_poole
 
 def test_features_and_training_share_a_cache(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[int] = []
-    store = FrozenVectors._store
+    store = FeatureCache._store
 
-    def counting(vectors: FrozenVectors, *arguments: Any) -> None:
+    def counting(vectors: FeatureCache, *arguments: Any) -> None:
         before = vectors.computed
         store(vectors, *arguments)
         computed.append(vectors.computed - before)
 
-    monkeypatch.setattr(FrozenVectors, "_store", counting)
+    monkeypatch.setattr(FeatureCache, "_store", counting)
     cache = tmp_path / "vectors"
     plain = train(base, tmp_path / "plain")
     computed.clear()

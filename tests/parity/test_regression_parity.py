@@ -11,7 +11,7 @@ import transformers
 import atento
 from atento.runs.train import train
 from atento.tasks.regression import numbers_of
-from atento.training.journal import read_journal
+from atento.training.metrics_log import read_journal
 from fine_tuning import STILL, planned, their_loop, training, write_bert
 
 WORDS = ["gato", "cão", "casa", "rio", "mar", "sol", "lua", "flor"]

@@ -11,7 +11,7 @@ import atento
 from atento.config.sections.network import changed
 from atento.data.batches.batch import Batch
 from atento.model import Model
-from atento.models.initial_model import first_weights, initial_model
+from atento.models.initial_model import initial_model, pretrained_weights
 from atento.networks import build_network
 from fine_tuning import STILL, batches_of, loss_of, same_gradients, write_encoder
 
@@ -40,7 +40,7 @@ def batch_and_network(folder: Path, objective: dict[str, Any]) -> tuple[Batch, A
     batches, config, _ = batches_of(recipe, TEXTS)
     (part,) = batches.parts(0)
     network = build_network(changed(config, STILL))
-    first_weights(network, initial_model(str(folder), Path()), network.config)
+    pretrained_weights(network, initial_model(str(folder), Path()), network.config)
     return part.batch, network.train()
 
 

@@ -10,7 +10,7 @@ import pytest
 import atento
 from atento.base.errors import UsageError
 from atento.training import allocator
-from atento.training.allocator import keep_kernels
+from atento.training.allocator import set_kernel_cache_size
 
 SIZES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1024", "LRU_CACHE_CAPACITY": "8"}
 
@@ -18,10 +18,10 @@ SIZES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1024", "LRU_CACHE_CAPACITY": "8"}
 def test_caches_have_their_sizes_and_the_environment_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SIZES:
         monkeypatch.delenv(name, raising=False)
-    keep_kernels()
+    set_kernel_cache_size()
     assert {name: os.environ[name] for name in SIZES} == SIZES
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "64")
-    keep_kernels(512)
+    set_kernel_cache_size(512)
     assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "1024"
     assert os.environ["LRU_CACHE_CAPACITY"] == "64"
 
@@ -36,8 +36,8 @@ def test_freed_memory_goes_back_every_five_seconds_or_later(monkeypatch: pytest.
 
     monkeypatch.setattr(allocator.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(allocator, "resident", lambda: held[0])
-    monkeypatch.setattr(allocator, "return_freed_memory", give_back)
-    memory = allocator.FreedMemory()
+    monkeypatch.setattr(allocator, "trim_memory", give_back)
+    memory = allocator.MallocTrimmer()
     for second in range(100, 200):
         clock[0] = float(second)
         memory.between_updates()

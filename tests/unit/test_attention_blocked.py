@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from atento.attention import attend, attention_weights, masks, query_blocks
 from atento.attention.algebra import count
 from atento.attention.dropout import Randomness, pair_dropout
-from atento.attention.lowering import LoweredMask, lower
+from atento.attention.prepared_mask import PreparedMask, prepare_mask
 from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from failing import fails
@@ -84,7 +84,7 @@ def made(names: tuple[str, ...], dtype: torch.dtype) -> list[nn.Module]:
 
 def run(
     kernel: str,
-    mask: masks.Mask | Tensor | LoweredMask | None,
+    mask: masks.Mask | Tensor | PreparedMask | None,
     t: int = S,
     *,
     dtype: torch.dtype = torch.float64,
@@ -113,7 +113,7 @@ def run(
 
 
 def assert_equal(
-    mask: masks.Mask | Tensor | LoweredMask | None, t: int = S, *, atol: float = 1e-10, **extra: Any
+    mask: masks.Mask | Tensor | PreparedMask | None, t: int = S, *, atol: float = 1e-10, **extra: Any
 ) -> None:
     """Blocked equals plain, in output and in every gradient; nothing is NaN."""
     plain, other = run("plain", mask, t, **extra), run("blocked", mask, t, **extra)
@@ -263,16 +263,16 @@ def test_a19_sums_over_many_blocks_are_right_in_sixteen_bits_and_no_square_is_ma
     attend(q, k, v, bias=bias, kernel="blocked").sum().backward()
     assert v.grad is not None and v.grad.dtype == torch.bfloat16 and v.grad.unique().tolist() == [1024]
     for mask in (masks.causal(), masks.documents(PACKED), MASKS["squares"], MASKS["by head, padded"]):
-        lowered = lower(mask, S, S, CPU)
-        found = run("blocked", lowered, bias=some(1, H, S, S), schemes=("T5",), dropout=0.1)
-        assert not {"allowed", "bias", "empty"} & vars(lowered).keys()
-        for name, expected in run("plain", lowered, bias=some(1, H, S, S), schemes=("T5",), dropout=0.1).items():
+        prepared = prepare_mask(mask, S, S, CPU)
+        found = run("blocked", prepared, bias=some(1, H, S, S), schemes=("T5",), dropout=0.1)
+        assert not {"allowed", "bias", "empty"} & vars(prepared).keys()
+        for name, expected in run("plain", prepared, bias=some(1, H, S, S), schemes=("T5",), dropout=0.1).items():
             torch.testing.assert_close(found[name], expected, rtol=0, atol=1e-10)
-        assert {"allowed", "bias", "empty"} <= vars(lowered).keys()
+        assert {"allowed", "bias", "empty"} <= vars(prepared).keys()
 
 
 def blocks_of(mask: masks.Mask | None, n: int, batch: int = 1, n_heads: int = 1) -> list[query_blocks.QueryBlock]:
-    call = query_blocks.QueryBlockCall(lower(mask, n, n, CPU), None, 1.0, 0.0, 0, (n, n))
+    call = query_blocks.QueryBlockCall(prepare_mask(mask, n, n, CPU), None, 1.0, 0.0, 0, (n, n))
     return list(query_blocks.query_blocks(call, batch, n_heads))
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from atento.attention import attend, attention_weights, kernels
 from atento.attention.dropout import Randomness
 from atento.attention.kernels import KERNELS, choose, choose_for_reading
-from atento.attention.lowering import AttentionArgs, lower
 from atento.attention.masks import Mask, bidirectional, causal, documents, lookahead, padding, predicate, prefix, window
+from atento.attention.prepared_mask import AttentionArgs, prepare_mask
 from atento.attention.relative import RelativeMatrix
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from failing import fails
@@ -307,7 +307,7 @@ def test_the_fused_kernel_refuses_what_it_cannot_do_and_auto_never_asks_it() -> 
         fails(ValueError, message, attend, q, k, v, kernel="fused", **extra)
         attend(q, k, v, kernel="auto", **extra)
     long = torch.zeros(1, 1, 128, 4)
-    everything = lower(None, 128, 128, torch.device("cpu"))
+    everything = prepare_mask(None, 128, 128, torch.device("cpu"))
 
     def chosen(value_bias: Tensor | None, dropout: float) -> str:
         return choose(long, long, AttentionArgs(everything, None, value_bias, None, 0.5, dropout, None))
@@ -318,18 +318,23 @@ def test_the_fused_kernel_refuses_what_it_cannot_do_and_auto_never_asks_it() -> 
 
 def test_with_amx_reading_is_fused_but_where_strips_skip_keys_or_no_mask_is(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
-    near, every = lower(window(4, 4), 600, 600, cpu), lower(None, 600, 600, cpu)
+    near, every = prepare_mask(window(4, 4), 600, 600, cpu), prepare_mask(None, 600, 600, cpu)
     monkeypatch.setattr(kernels, "has_tiles", lambda: True)
     assert [choose_for_reading(length, near, None) for length in (7, 512, 600)] == ["fused", "fused", "auto"]
     assert choose_for_reading(600, every, None) == "fused"
     monkeypatch.setattr(kernels, "has_tiles", lambda: False)
     assert choose_for_reading(7, every, None) == "auto"
-    assert lower(None, T, S, cpu).allowed is lower(bidirectional(), T, S, cpu).allowed is None
-    assert lower(causal(), 1, S, cpu).allowed is None  # the last query sees every key
-    assert lower(causal(), T, T, cpu).is_causal and not lower(causal(), T, S, cpu).is_causal
-    once = lower(causal() & padding(torch.tensor([1, 2])), T, S, cpu)
-    assert lower(once, T, S, cpu) is once
-    assert lower(padding(torch.tensor([1, 2])), T, S, cpu).allowed.shape == (2, 1, 1, S)  # one row stands for all
+    assert prepare_mask(None, T, S, cpu).allowed is prepare_mask(bidirectional(), T, S, cpu).allowed is None
+    assert prepare_mask(causal(), 1, S, cpu).allowed is None  # the last query sees every key
+    assert prepare_mask(causal(), T, T, cpu).is_causal and not prepare_mask(causal(), T, S, cpu).is_causal
+    once = prepare_mask(causal() & padding(torch.tensor([1, 2])), T, S, cpu)
+    assert prepare_mask(once, T, S, cpu) is once
+    assert prepare_mask(padding(torch.tensor([1, 2])), T, S, cpu).allowed.shape == (
+        2,
+        1,
+        1,
+        S,
+    )  # one row stands for all
 
 
 def test_dropout_acts_on_the_weights_and_keeps_the_mean() -> None:

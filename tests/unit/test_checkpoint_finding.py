@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from atento.base.errors import CheckpointError
-from atento.storage.catalogue import is_in_use, list_checkpoints, select_checkpoint
-from atento.storage.checkpoint import best, clean, newest, retain
+from atento.storage.checkpoint import best, clean, newest, prune
+from atento.storage.checkpoint_list import is_in_use, list_checkpoints, select_checkpoint
 from checkpoints import failing, names, save
 from failing import fails
 
@@ -41,7 +41,7 @@ def test_best_is_the_highest_score_then_the_next_ones_then_the_earliest(tmp_path
     for step, ties in enumerate([(13.0, -2.0), (99.0, -0.2), (99.0, -0.1), (99.0, -0.1), (50.0, 0.0)], start=1):
         save(tmp_path / "checkpoints", step, score=0.0, ties=ties)
     assert best(tmp_path / "checkpoints") == tmp_path / "checkpoints" / "step-00000003"
-    assert retain(tmp_path / "checkpoints", 1) == [1, 2, 4] and steps(tmp_path / "checkpoints") == [5, 3]
+    assert prune(tmp_path / "checkpoints", 1) == [1, 2, 4] and steps(tmp_path / "checkpoints") == [5, 3]
     save(tmp_path / "averaged", 5, score=0.0, ties=(99.0, -0.1))
     assert select_checkpoint(tmp_path) == (tmp_path / "checkpoints" / "step-00000003", "best")
     save(tmp_path / "averaged", 5, score=0.0, ties=(99.0, -0.09))

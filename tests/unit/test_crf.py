@@ -13,7 +13,7 @@ from torch import Tensor
 from atento.base.errors import RecipeError
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.data.batches.batch import Batch, Teaching
+from atento.data.batches.batch import Batch, Distillation
 from atento.metrics.tag_schemes import illegal, legal_transitions
 from atento.networks import build_network, crf
 from atento.networks.crf import ILLEGAL, Chain, best_tags, forward_sums, illegal_scores
@@ -201,7 +201,7 @@ def test_the_loss_reads_each_word_at_its_first_piece_and_halves_beside_a_teacher
     with torch.no_grad():
         logits = network.read("tagging", network(**batch.inputs), batch.inputs["token_mask"])
         own = log_marginals(logits, lengths, crf_of(network).chain())[labels >= 0].unsqueeze(1)  # (n,1,C)
-    extras, settings = {**batch.extras, "tagging teacher": own}, {"tagging teacher": Teaching(0.5, 1.0, None)}
+    extras, settings = {**batch.extras, "tagging teacher": own}, {"tagging teacher": Distillation(0.5, 1.0, None)}
     taught = Batch(batch.inputs, batch.labels, extras=extras, settings=settings)
     loss, nll = losses(network, taught, Call())["tagging"]
     assert float(loss.detach()) == pytest.approx(float(plain[0].detach()) / 2, abs=1e-4)

@@ -34,9 +34,9 @@ from atento.inspection.ablation import ablate
 from atento.networks import build_network
 from atento.networks.vocabulary import cross_entropy
 from atento.runs.run_identity import parts_on
-from atento.training.journal import read_journal
 from atento.training.loop import take_update
 from atento.training.losses import on_device
+from atento.training.metrics_log import read_journal
 from atento.training.replica import joined
 from atento.training.step import Updater
 from cuda_twin import CudaTensor, cuda_twin

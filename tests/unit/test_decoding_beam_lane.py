@@ -10,7 +10,7 @@ import torch
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import Beam, Hypothesis
-from atento.decoding.beam.beam_lane import WIDEST, BeamLane, BeamLanes
+from atento.decoding.beam.beam_batch import WIDEST, BeamBatch, BeamBatches
 from atento.decoding.beam.beam_search import beam_steps
 from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.contract import Request
@@ -21,7 +21,7 @@ from atento.decoding.source import Prepared
 from atento.decoding.trace import Trace
 from atento.inference.fast import FastStepFunction
 from atento.inference.plain import PlainStepFunction, padded
-from atento.inference.prompts import PromptMemory
+from atento.inference.prompts import PrefixCache
 from atento.inference.slots import Slots
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, V, network_of
 
@@ -48,7 +48,7 @@ def steps_of(name: str) -> Any:
 
 def batch_of(steps: Any, width: int) -> RunningBatch:
     if isinstance(steps, FastStepFunction):
-        return Slots(steps, None if steps.reader is None else PromptMemory(300, shortest=4), width)
+        return Slots(steps, None if steps.reader is None else PrefixCache(300, shortest=4), width)
     return JoinedRows(steps, part=4, device=CPU, width=width)
 
 
@@ -97,33 +97,33 @@ def check_equal(expected: Expected) -> None:
             assert row.score == pytest.approx(other.score, abs=1e-9)
 
 
-def interleave(lanes: BeamLanes, waiting: list[Expected], rng: random.Random) -> int:
+def interleave(beam_batches: BeamBatches, waiting: list[Expected], rng: random.Random) -> int:
     """Let searches come and go at random; how many were under way at most. Checks those that were not cancelled."""
-    live: list[tuple[Expected, BeamLane, int]] = []
+    live: list[tuple[Expected, BeamBatch, int]] = []
     most = 0
     while waiting or live:
         for _ in range(rng.choice([0, 0, 1, 1, 2, 5])):
             if waiting:
                 expected = waiting.pop()
-                live.append((expected, lanes.add(expected.asked), 0))
+                live.append((expected, beam_batches.add(expected.asked), 0))
         if live and rng.random() < 0.05:
             live.pop(rng.randrange(len(live)))[0].asked.drop()
         most = max(most, len(live))
         before = [[group.length for group in expected.asked.groups] for expected, _, _ in live]
-        sum(lanes.steps())
+        sum(beam_batches.steps())
         remaining = []
-        for (expected, lane, step), lengths in zip(live, before):
+        for (expected, beam_batch, step), lengths in zip(live, before):
             asked = expected.asked
             if expected.certain and asked.groups[0].length > lengths[0]:
-                assert lane.search.certain(asked)[0] == expected.certain[step]
+                assert beam_batch.search.certain(asked)[0] == expected.certain[step]
                 step += 1
             if asked.open:
-                remaining.append((expected, lane, step))
+                remaining.append((expected, beam_batch, step))
             else:
                 check_equal(expected)
         live = remaining
-    sum(lanes.steps())  # those that were cancelled at last leave
-    assert lanes.rows == 0
+    sum(beam_batches.steps())  # those that were cancelled at last leave
+    assert beam_batches.rows == 0
     return most
 
 
@@ -133,7 +133,7 @@ def test_beams_that_share_steps_find_what_each_finds_alone(name: str, count: int
     steps, rng = steps_of(name), random.Random(3)
     waiting = [alone(steps, random_asked(rng, rng.choice([1, 2, 2, 4, 4, 5]))) for _ in range(count)]
     with torch.inference_mode():
-        assert interleave(BeamLanes(lambda w: batch_of(steps, w), part=16, device=CPU), waiting, rng) > 5
+        assert interleave(BeamBatches(lambda w: batch_of(steps, w), part=16, device=CPU), waiting, rng) > 5
 
 
 def test_slots_and_their_plain_twin_find_the_same() -> None:
@@ -144,7 +144,7 @@ def test_slots_and_their_plain_twin_find_the_same() -> None:
     for make in makes:
         waiting = [alone(PlainStepFunction(network), random_asked(rng, 3)) for _ in range(20)]
         with torch.inference_mode():
-            interleave(BeamLanes(make, part=64, device=CPU), waiting, rng)
+            interleave(BeamBatches(make, part=64, device=CPU), waiting, rng)
 
 
 def test_a_search_whose_logits_are_no_numbers_fails_alone() -> None:
@@ -167,12 +167,12 @@ def test_a_search_whose_logits_are_no_numbers_fails_alone() -> None:
     request = Request([9], 0, (), prompts=[[5, 6, 7]])
     asked = [BeamRequest(Beam(2), replace(request, prompts=[[5, 6, 7 + n]])) for n in range(3)]
     expected = [alone(steps, one) for one in asked]
-    lane: Any = BeamLane(Breaking(batch_of(steps, 2)), 2, 4, part=64, device=CPU)  # type: ignore[arg-type]
+    beam_batch: Any = BeamBatch(Breaking(batch_of(steps, 2)), 2, 4, part=64, device=CPU)  # type: ignore[arg-type]
     with torch.inference_mode():
         for one in asked:
-            lane.add(one)
-        while lane.rows:
-            lane.step()
+            beam_batch.add(one)
+        while beam_batch.rows:
+            beam_batch.step()
     assert str(asked[1].error).startswith("the network gave no distribution over token 3")
     assert asked[0].error is None and asked[2].error is None and asked[1].results == [[]]
     for number in (0, 2):
@@ -184,21 +184,21 @@ def test_only_beams_of_one_group_without_required_words_share_steps() -> None:
     shared = (Beam(4), {}), (Beam(WIDEST), {"required": [[]]})
     alone: Any = (Beam(WIDEST + 1), {}), (Beam(4, groups=2), {}), (Beam(4), {"required": [[[5]]]})
     for strategy, changes in (*shared, *alone, (Beam(4), {"trace": Trace()})):
-        takes = BeamLanes.takes(BeamRequest(strategy, replace(request, **changes)))
+        takes = BeamBatches.takes(BeamRequest(strategy, replace(request, **changes)))
         assert takes == ((strategy, changes) in shared)
 
 
 def test_a_lane_holds_nothing_of_searches_that_have_ended() -> None:
     steps = steps_of("transformer")
-    lanes = BeamLanes(lambda w: batch_of(steps, w), part=16, device=CPU)
+    beam_batches = BeamBatches(lambda w: batch_of(steps, w), part=16, device=CPU)
     asked = BeamRequest(Beam(3), Request([6], 0, (), (RepetitionPenalty(1.1),), prompts=[[5, 6]]))
     with torch.inference_mode():
-        lane = lanes.add(asked)
-        while lanes.rows:
-            sum(lanes.steps())
-        lanes.add(later := BeamRequest(Beam(3), Request([6], 0, (), prompts=[[7]])))
-        sum(lanes.steps())
-    assert lane.search.groups == later.groups and lane.search.written is None
+        beam_batch = beam_batches.add(asked)
+        while beam_batches.rows:
+            sum(beam_batches.steps())
+        beam_batches.add(later := BeamRequest(Beam(3), Request([6], 0, (), prompts=[[7]])))
+        sum(beam_batches.steps())
+    assert beam_batch.search.groups == later.groups and beam_batch.search.written is None
     assert not asked.groups[0].steps and len(asked.results[0][0].ids) == 6
-    slots: Any = lane.batch
+    slots: Any = beam_batch.batch
     assert len(slots.lengths) == 1

@@ -22,7 +22,7 @@ from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, Hypothesis, Sample, drafted, generate
 from atento.decoding.choosing import apply_rules
 from atento.decoding.contract import Request
-from atento.decoding.draft import Draft, NGrams
+from atento.decoding.draft import Draft, PromptLookup
 from atento.decoding.filters import shaped
 from atento.decoding.rules import Banned, Forced, ForcedLast, NoRepeatNGrams, RepetitionPenalty
 from atento.decoding.stream import stream
@@ -175,7 +175,7 @@ class Chain:
                 out[row, : len(values)] = torch.stack(values) + (0.0 if self.noise is None else self.noise)
         return out, state
 
-    def take_back(self, state: ChainState, counts: Sequence[int]) -> ChainState:
+    def crop(self, state: ChainState, counts: Sequence[int]) -> ChainState:
         return ChainState([row[: len(row) - count] for row, count in zip(state.read, counts)])
 
     def _read(self, rows: Sequence[Sequence[int]], state: ChainState) -> tuple[list[list[Tensor]], ChainState]:
@@ -296,7 +296,7 @@ def test_steps_over_several_tokens_are_as_near_as_the_bound_says(name: str) -> N
         state = steps.rewindable(steps.begin(SOURCES, REAL))
         tokens, counts = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0], [6, 6, 6, 0]]), [4, 2, 3]
         logits, state = steps.step_all(tokens, counts, state)
-        state = steps.take_back(state, [2, 0, 1])  # 2 tokens of each row remain
+        state = steps.crop(state, [2, 0, 1])  # 2 tokens of each row remain
         again, _ = steps.step_all(tokens[:, 2:3], [1, 1, 1], state)
         for row in range(3):
             alone = steps.begin(SOURCES[row : row + 1], REAL[row : row + 1])
@@ -309,7 +309,7 @@ def test_steps_over_several_tokens_are_as_near_as_the_bound_says(name: str) -> N
 
 
 def test_ngrams_continue_as_the_longest_did_and_a_right_draft_needs_fewer_steps() -> None:
-    draft = NGrams([[[4, 5, 6, 7, 8, 5, 6, 9], []], [[1, 2, 3, 1, 2]], [[], []]])
+    draft = PromptLookup([[[4, 5, 6, 7, 8, 5, 6, 9], []], [[1, 2, 3, 1, 2]], [[], []]])
     for rows, written, most, expected in (
         ([0, 1, 2], [[5], [], [7]], [3, 4, 3], [[6, 9], [3, 1, 2, 3], []]),  # a loop goes on with itself
         ([0, 1, 2], [[5, 6], [9], [7, 8]], [3, 4, 3], [[9], [], []]),  # the last of both; no copy beyond the source

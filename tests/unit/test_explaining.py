@@ -16,10 +16,17 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.recurrent import CharacterConfig, ELMoConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.verbs import EXPLANATIONS
-from atento.inspection.attributions import Inputs, Reading, gradient_input, integrated_gradients, leave_out, rolled_out
+from atento.inspection.attributions import (
+    AttributedInput,
+    Inputs,
+    gradient_input,
+    integrated_gradients,
+    leave_out,
+    rolled_out,
+)
 from atento.model import Model, load
 from atento.networks import Network
-from atento.tasks.filling import fill_each
+from atento.tasks.mask_filling import fill_each
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_world import write
@@ -132,7 +139,7 @@ def test_words_of_the_text_are_the_words(tokenizer: Tokenizer) -> None:
     assert not any(first.scores[after:]) and second.scores[after] and all(end.scores[after:])
 
 
-def by_hand(tokenizer: Tokenizer) -> tuple[Network, Reading, Tensor, list[int]]:
+def by_hand(tokenizer: Tokenizer) -> tuple[Network, AttributedInput, Tensor, list[int]]:
     """A number that is linear in the vectors: Σ over columns of w · vector · column."""
     network = make(tokenizer, "bert-base", "classification").network
     ids = [5, 9, 9, 7]
@@ -142,7 +149,7 @@ def by_hand(tokenizer: Tokenizer) -> tuple[Network, Reading, Tensor, list[int]]:
         vectors = network.embedding(inputs["ids"])  # type: ignore[operator]
         return ((vectors @ direction) * torch.arange(1.0, vectors.shape[1] + 1)).sum(dim=1, keepdim=True)
 
-    reading = Reading({"ids": torch.tensor([ids])}, {"ids": [0, 1, 1, 2]}, [True, False, False], values, {})
+    reading = AttributedInput({"ids": torch.tensor([ids])}, {"ids": [0, 1, 1, 2]}, [True, False, False], values, {})
     return network, reading, direction, ids
 
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from atento.networks.vocabulary import add_wide
-from atento.training.replica.gradient_sum import Tree, TreeSum, buckets, copy_from_flat, flat
-from atento.training.replica.local import RunningSum
-from atento.training.replica.sums import FastSum
+from atento.training.replica.gradient_sum import DeterministicAccumulator, Tree, buckets, copy_from_flat, flat
+from atento.training.replica.local import GradientAccumulator
+from atento.training.replica.sums import AllReduceSum
 
 
 def parts_of(count: int) -> list[list[Tensor | None]]:
@@ -74,9 +74,11 @@ def test_the_tree_has_the_bits_of_its_definition_for_any_division_of_the_parts(c
 def test_sums_set_the_gradients_of_parameters() -> None:
     gradients = parts_of(5)
     in_order = [reduce(add, [part[n] for part in gradients if part[n] is not None]) for n in range(2)]
-    cases: list[tuple[Callable[[list[Tensor]], RunningSum | TreeSum], list[Tensor | None]]] = [
-        (RunningSum, in_order),
-        (lambda parameters: TreeSum(parameters, 5), by_definition(gradients)),
+    cases: list[
+        tuple[Callable[[list[Tensor]], GradientAccumulator | DeterministicAccumulator], list[Tensor | None]]
+    ] = [
+        (GradientAccumulator, in_order),
+        (lambda parameters: DeterministicAccumulator(parameters, 5), by_definition(gradients)),
     ]
     for make, expected in cases:
         parameters = [torch.zeros(40), torch.zeros(3, 5), torch.zeros(2)]
@@ -92,7 +94,7 @@ def test_sums_set_the_gradients_of_parameters() -> None:
 def test_shared_gradients_are_copied_and_buckets_hold_all_tensors_in_order() -> None:
     shared = torch.ones(3)
     parameters = [torch.zeros(3), torch.zeros(3)]
-    made = TreeSum(parameters, 1)
+    made = DeterministicAccumulator(parameters, 1)
     made.add(0, [shared, shared])
     made.finish()
     assert parameters[0].grad is not None and parameters[1].grad is not None
@@ -120,9 +122,9 @@ def test_a_narrower_tensor_is_added_piece_by_piece_with_the_bits_of_one_sum(size
 def test_a_transposed_gradient_is_none_for_the_optimizer(monkeypatch: pytest.MonkeyPatch, of_processes: bool) -> None:
     """PyTorch's fused AdamW reads the memory of a gradient as if it lay like the weight."""
     monkeypatch.setattr("atento.training.replica.sums.dist.all_reduce", lambda vector: None)
-    one = SimpleNamespace(brisk=SimpleNamespace(highest=lambda flags: None), answered=nullcontext)
+    one = SimpleNamespace(update_channel=SimpleNamespace(highest=lambda flags: None), answered=nullcontext)
     weight, gradient = torch.zeros(4, 3), torch.randn(3, 4).t()
-    total: Any = FastSum(cast(Any, one), [weight]) if of_processes else RunningSum([weight])
+    total: Any = AllReduceSum(cast(Any, one), [weight]) if of_processes else GradientAccumulator([weight])
     total.add(0, [gradient])
     total.finish()
     assert weight.grad is not None and weight.grad.is_contiguous() and torch.equal(weight.grad, gradient)

@@ -246,9 +246,9 @@ def test_files_are_read_under_limits() -> None:
     assert found - {"atento_cli/commands/recipes.py"} == READ_DIRECTLY.keys()  # that one writes
 
 
-# Files that are written in place and not whole (`storage.whole_file`): each with its reason.
+# Files that are written in place and not whole (`storage.atomic_files`): each with its reason.
 WRITTEN_IN_PLACE = {
-    "storage/whole_file.py": "the file beside, which replaces the other",
+    "storage/atomic_files.py": "the file beside, which replaces the other",
     "text/tokenizer_folder.py": "a new folder, which is moved into its place",
     "atento_cli/convert/engines.py": "as the line above",
     "atento_cli/convert/onnx_engine.py": "as the line above",

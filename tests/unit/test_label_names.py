@@ -14,7 +14,7 @@ from atento.metrics import accuracy, bleu
 from atento.metrics.label_counts import class_name, label_name
 from atento.runs.prepare import read_data
 from atento.sklearn import Tagger
-from atento.tasks.filling import target_ids
+from atento.tasks.mask_filling import target_ids
 from atento.tasks.verb_calls import listed
 from atento.text import train_tokenizer
 from atento.text.bulk import BulkEncoder

@@ -132,7 +132,7 @@ READ_WHOLE = {"translate", "summarize", "stream", "score", "attend to a source",
 def test_no_use_compares_more_than_it_says(tokenizer: Tokenizer, use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of 200,000 words ran for hours: it is refused, cut with a warning, or read in windows (K12)."""
     monkeypatch.setattr("atento.tasks.task_model._LONGEST", 64)
-    monkeypatch.setattr("atento.tasks.attending._MOST", 2 * 64**2)
+    monkeypatch.setattr("atento.tasks.attention_records._MOST", 2 * 64**2)
     architecture, head, work = USES[use]
     heads = (HeadConfig(**head),) if head else ()
     task = next((name for name in TASKS if TASKS[name].verb == use), "translation")

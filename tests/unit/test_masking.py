@@ -19,7 +19,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, Ragged
-from atento.data.batches.masking import MAX_SPAN, Masking, WordNumbers, word_numbers
+from atento.data.batches.masking import MAX_SPAN, Masking, WordIds, word_numbers
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
@@ -72,7 +72,7 @@ def test_e2_words_are_hidden_as_a_whole_and_those_of_many_texts_are_those_of_eac
     assert chosen / tokens == pytest.approx(0.15, abs=0.03)
     assert chosen == pytest.approx(float(made.objective.sizes(made.stores.first).sum()) * 3, rel=0.15)
     tokenizer = preparation.tokenizer
-    table = WordNumbers(tokenizer)
+    table = WordIds(tokenizer)
     words = st.text(max_size=8).map(tokenizer.encode)
     ids = st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=12)  # special tokens, pieces in any order
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.attention.algebra import KeyRange, additive
-from atento.attention.lowering import lower
 from atento.attention.masks import (
     Mask,
     allowed_pairs,
@@ -29,6 +28,7 @@ from atento.attention.masks import (
     prefix,
     window,
 )
+from atento.attention.prepared_mask import prepare_mask
 from failing import fails
 
 B, H, S = 3, 2, 5
@@ -147,16 +147,16 @@ some_keys = st.one_of(
 def test_a19_keys_are_seen_within_reach_alone_and_by_all_where_clear(pair: Pair, queries: int, ends: list[int]) -> None:
     """For any queries, in any row and in each; what is within reach is sorted and exists; clear is unmasked."""
     first, last = (min(end, queries) for end in ends)
-    lowered = lower(pair.mask, queries, S, CPU)
+    prepared = prepare_mask(pair.mask, queries, S, CPU)
     seen = pair.mask.dense(queries, S).expand(B, H, queries, S)[:, :, first:last]
     for row in (None, *range(B)):
         own = seen if row is None else seen[row]
-        reach = listed(lowered.reachable(first, last, row))
+        reach = listed(prepared.reachable(first, last, row))
         assert reach == sorted(set(reach)) and set(reach) <= set(range(S))
         assert not bool(own[..., [key for key in range(S) if key not in reach]].any())
-        assert lowered.per_row or reach == listed(lowered.reachable(first, last, None))  # else all rows share blocks
+        assert prepared.per_row or reach == listed(prepared.reachable(first, last, None))  # else all rows share blocks
         if first < last:
-            low, high = lowered.unmasked(first, last, row)
+            low, high = prepared.unmasked(first, last, row)
             assert 0 <= low <= S and high <= S and (low >= high or bool(own[..., low:high].all()))
 
 
@@ -178,7 +178,7 @@ def test_a19_what_is_clear_is_no_narrower_than_it_might_be() -> None:
         ~causal(): (0, 0),
     }
     for mask, clear in expected.items():
-        assert lower(mask, 9, 9, CPU).unmasked(4, 6) == clear, mask
+        assert prepare_mask(mask, 9, 9, CPU).unmasked(4, 6) == clear, mask
 
 
 @settings(max_examples=50)
@@ -191,9 +191,9 @@ def test_a19_some_queries_are_a_part(pair: Pair, queries: int, ends: list[int], 
     expected = (dense if row is None else dense[row : row + 1])[:, :, chosen][..., columns]
     numbers = torch.arange(queries)[chosen]
     for mask in (pair.mask, dense, pair.mask.dense(queries, S)):
-        lowered = lower(mask, queries, S, CPU)
+        prepared = prepare_mask(mask, queries, S, CPU)
         for rows in (chosen, numbers):
-            strip = lowered.for_queries(rows, keys, row)
+            strip = prepared.for_queries(rows, keys, row)
             assert bool(expected.all()) if strip is None else torch.equal(strip.expand(expected.shape), expected)
     flipped = pair.mask.tile(numbers.flip(0) + S - queries, torch.tensor(columns, dtype=torch.long), S, row)
     assert torch.equal(flipped.expand(expected.shape), expected.flip(-2))
@@ -202,11 +202,13 @@ def test_a19_some_queries_are_a_part(pair: Pair, queries: int, ends: list[int], 
 @pytest.mark.parametrize("shape", [(3, S), (3, 1), (1, S), (B, 1, 3, 1), (B, H, 1, S), (1, H, 3, S)])
 def test_queries_and_keys_of_a_tensor_that_broadcasts(shape: tuple[int, ...]) -> None:
     given_one = torch.rand(shape, generator=torch.Generator().manual_seed(0)) > 0.5
-    lowered = lower(given_one, 3, S, CPU)
+    prepared = prepare_mask(given_one, 3, S, CPU)
     expected = given_one.expand(B, H, 3, S)[2:, :, 1:, [0, 3]]
-    strip = lowered.for_queries(slice(1, 3), torch.tensor([0, 3]), 2)
+    strip = prepared.for_queries(slice(1, 3), torch.tensor([0, 3]), 2)
     assert strip is not None and torch.equal(strip.expand(expected.shape), expected)
-    fails(ValueError, "over 4 keys does not fit: got 5 keys", lower, torch.ones(3, 4, dtype=torch.bool), 3, S, CPU)
+    fails(
+        ValueError, "over 4 keys does not fit: got 5 keys", prepare_mask, torch.ones(3, 4, dtype=torch.bool), 3, S, CPU
+    )
 
 
 def test_a19_reaches_are_no_wider_than_they_need_be() -> None:
@@ -231,11 +233,11 @@ def test_a19_reaches_are_no_wider_than_they_need_be() -> None:
     assert window(9, 9).reachable(0, 2, 4, None) == (0, 4)  # type: ignore[misc]
     own, shared = documents(rows), window(1, 1)
     for joined in (own & shared, shared & own, own | shared, shared | own, per_head([shared, own])):
-        assert lower(joined, 6, 6, CPU).per_row, joined
-    packed = lower(own, 6, 6, CPU)
+        assert prepare_mask(joined, 6, 6, CPU).per_row, joined
+    packed = prepare_mask(own, 6, 6, CPU)
     assert [packed.reachable(0, 2, row) for row in (0, 1, None)] == [(0, 3), (0, 4), (0, 4)]
     assert [packed.reachable(4, 6, row) for row in (0, 1, None)] == [(3, 6), (0, 0), (3, 6)]
-    assert packed.per_row and not lower(documents(rows[:1]), 6, 6, CPU).per_row
+    assert packed.per_row and not prepare_mask(documents(rows[:1]), 6, 6, CPU).per_row
     lengths = prefix(torch.tensor([3, 8]))
     assert lengths.reachable and [lengths.reachable(4, 6, 9, row) for row in (0, 1, None)] == [(0, 6), (0, 8), (0, 8)]
 
@@ -274,22 +276,22 @@ def test_a19_squares_of_a_mask_are_kept_where_any_pair_is(pair: Pair, queries: i
 @settings(max_examples=50)
 @given(pair=pairs, rows=st.lists(st.integers(0, B - 1), min_size=1, max_size=4))
 def test_lowering_keeps_the_matrix_marks_empty_rows_and_follows_a_search(pair: Pair, rows: list[int]) -> None:
-    lowered = lower(pair.mask, S, S, CPU)
+    prepared = prepare_mask(pair.mask, S, S, CPU)
     dense = pair.mask.dense(S)
-    strip = lowered.select(torch.tensor(rows)).for_queries(slice(0, S))
+    strip = prepared.select(torch.tensor(rows)).for_queries(slice(0, S))
     got = torch.ones(1, dtype=torch.bool) if strip is None else strip
     assert torch.equal(got.expand(len(rows), H, S, S), dense.expand(B, H, S, S)[rows])
-    if lowered.allowed is None:
+    if prepared.allowed is None:
         assert bool(dense.all())
         return
-    assert torch.equal(lowered.allowed.expand(dense.shape), dense)
-    assert lowered.bias is not None and torch.equal(lowered.bias == 0, lowered.allowed)
-    assert bool((lowered.bias[~lowered.allowed] == -torch.inf).all())
+    assert torch.equal(prepared.allowed.expand(dense.shape), dense)
+    assert prepared.bias is not None and torch.equal(prepared.bias == 0, prepared.allowed)
+    assert bool((prepared.bias[~prepared.allowed] == -torch.inf).all())
     empty = ~dense.any(-1, keepdim=True)
-    assert (lowered.empty is None) == (not bool(empty.any()))
-    if lowered.empty is not None:
-        assert torch.equal(lowered.empty.expand(empty.shape), empty)
-    assert not lowered.is_causal or torch.equal(dense[0, 0], torch.ones(S, S).tril().bool())
+    assert (prepared.empty is None) == (not bool(empty.any()))
+    if prepared.empty is not None:
+        assert torch.equal(prepared.empty.expand(empty.shape), empty)
+    assert not prepared.is_causal or torch.equal(dense[0, 0], torch.ones(S, S).tril().bool())
 
 
 NEVER_AHEAD = [
@@ -384,14 +386,17 @@ NO_MASKS: Refused = [
     (lambda: prefix(torch.ones(2)), "`prefix` takes whole numbers (B,), one for each row: got torch.float32 of (2,)"),
     (lambda: documents(torch.zeros(4).long()), "`documents` takes integers (B,L), the number of each token's docu"),
     (lambda: documents([[0, 1]]), "`documents` takes integers (B,L), the number of each token's document: got list"),
-    (lambda: lower(causal, 2, 2, CPU), "a mask is a value: call the function, as in mask=causal()"),
+    (lambda: prepare_mask(causal, 2, 2, CPU), "a mask is a value: call the function, as in mask=causal()"),
     (lambda: predicate(lambda b, h, q, k: True), "a rule must return a boolean tensor, as `k <= q` does: got bool"),  # type: ignore[arg-type,return-value]
     (lambda: predicate(lambda b, h, q, k: q - k), "a rule must return a boolean tensor, as `k <= q` does: got torch."),
     (lambda: causal() and causal(), "a mask has no truth value: combine masks with & and |"),
     (lambda: not causal(), "a mask has no truth value"),
     (lambda: allowed_pairs((0, 3)), "`pairs` are (query, key) numbers from 0, as in allowed_pairs([(0, 3)])"),  # type: ignore[arg-type]
-    (lambda: lower([[True]], 1, 1, CPU), "a mask is a `Mask` or a boolean tensor, True = may attend: got list"),
-    (lambda: lower(torch.zeros(2, 2), 2, 2, CPU), "a mask must be boolean, True = may attend: got torch.float32"),
+    (lambda: prepare_mask([[True]], 1, 1, CPU), "a mask is a `Mask` or a boolean tensor, True = may attend: got list"),
+    (
+        lambda: prepare_mask(torch.zeros(2, 2), 2, 2, CPU),
+        "a mask must be boolean, True = may attend: got torch.float32",
+    ),
 ]
 NO_NUMBERS: Refused = [
     (lambda: lookahead(-1), "`k` must be a whole number, 0 or more: got -1"),
@@ -415,7 +420,10 @@ NO_NUMBERS: Refused = [
     (lambda: per_head([causal(), per_head([causal()] * 2)]), "`per_head` takes one mask for each head, none of which"),
     (lambda: per_head([causal(), rows(1, 2), rows(1, 2, 3)]), "masks of batch 2 and 3 cannot be combined: prefix("),
     (lambda: per_head([packed_rows(4), packed_rows(5)]), "masks made for 4 and 5 keys cannot be combined: documents"),
-    (lambda: lower(per_head([packed_rows(4), causal()]), 5, 5, CPU), "the mask per_head(documents, causal) was made "),
+    (
+        lambda: prepare_mask(per_head([packed_rows(4), causal()]), 5, 5, CPU),
+        "the mask per_head(documents, causal) was made ",
+    ),
     (lambda: (causal() & padding(ones(2, 4))).dense(5), "the mask causal & padding was made for 4 keys: got 5"),
     (lambda: packed_rows(3).dense(1, 4), "the mask documents was made for 3 keys: got 4"),
     (lambda: padding(torch.tensor([1, 2])) & rows(1, 2, 3), "masks of batch 2 and 3 cannot be combined: padding, pre"),

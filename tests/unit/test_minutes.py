@@ -12,7 +12,7 @@ import atento
 from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
 from atento.runs import minutes
-from atento.storage.catalogue import newest
+from atento.storage.checkpoint_list import newest
 from atento_cli.commands.demo import demo
 from atento_cli.demo import results
 from failing import fails

@@ -17,7 +17,7 @@ from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.records.splits import Split
-from atento.models.initial_model import check_new_positions, fine_tuned, first_weights, lengthened
+from atento.models.initial_model import check_new_positions, fine_tuned, pretrained_weights, with_longer_positions
 from atento.models.load import ModelFiles, check_weights
 from atento.models.model_folder import network_config
 from atento.networks import EncoderDecoder, build_network
@@ -46,7 +46,7 @@ def test_b2_a_learned_table_is_made_longer_when_training_starts_from_a_shorter_o
     network = EncoderDecoder(config)
     with pytest.raises(ModelError, match=r"positions\.schemes\.0\.weight has shape \(4, 8\), config\.json says"):
         check_weights(network, start)
-    ready = lengthened(start, network, wanted)
+    ready = with_longer_positions(start, network, wanted)
     check_weights(network, ready)
     name = "target_inputs.positions.schemes.0.weight"
     before, after = start.weights[name], ready.weights[name]
@@ -107,7 +107,7 @@ def test_b2_f7_new_rows_are_trained_or_refused_and_what_is_not_learned_stays_as_
                 tuned(start, tokenizer, "classification", train, max_len=5)
     start, old, wanted, tokenizer = shorter(tmp_path)
     assert fine_tuned(start, wanted, tokenizer).max_len == 3
-    assert lengthened(start, old, wanted).weights.keys() == start.weights.keys()
+    assert with_longer_positions(start, old, wanted).weights.keys() == start.weights.keys()
 
 
 @pytest.mark.parametrize(("architecture", "stack"), [("encoder", "stack"), ("encoder-decoder", "decoder")])
@@ -122,7 +122,7 @@ def test_fewer_layers_keep_their_relative_positions(tmp_path: Path, architecture
     old = build_network(config)
     start = ModelFiles(tmp_path, {"model_type": "atento", "network": network_to_dict(config)}, old.state_dict())
     network = build_network(fine_tuned(start, config, tokenizer, InitConfig(model="x", layers=1)))
-    first_weights(network, start, config)
+    pretrained_weights(network, start, config)
     before, after = (one.get_submodule(f"{stack}.positions") for one in (old, network))
     assert len(before.relative) == 3 and len(after.relative) == 1
     pairs = [one.relative_schemes(0) for one in (before, after)]

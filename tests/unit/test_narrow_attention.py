@@ -8,10 +8,10 @@ from torch import Tensor
 from atento.attention import attend, multihead
 from atento.attention.dropout import Randomness, pair_dropout
 from atento.attention.kernels import choose
-from atento.attention.lowering import AttentionArgs, lower
 from atento.attention.masks import Mask, causal, padding
-from atento.training.replica.gradient_sum import TreeSum
-from atento.training.replica.local import RunningSum
+from atento.attention.prepared_mask import AttentionArgs, prepare_mask
+from atento.training.replica.gradient_sum import DeterministicAccumulator
+from atento.training.replica.local import GradientAccumulator
 
 B, H, L, K = 2, 3, 70, 16
 MASKS: dict[str, Mask | Tensor | None] = {
@@ -60,7 +60,7 @@ def test_the_pairs_that_fall_are_those_of_any_other_kernel() -> None:
     assert torch.equal(weights == 0, pair_dropout(weights, 0.5, random.key()) == 0)
     q, k, _ = inputs()
     learned = q.detach().requires_grad_()
-    everything, short = lower(None, L, L, q.device), lower(None, 8, 8, q.device)
+    everything, short = prepare_mask(None, L, L, q.device), prepare_mask(None, 8, 8, q.device)
     bias = torch.zeros(1, 1, 1, L)
 
     def chosen(q: Tensor, k: Tensor, mask: object = everything, bias: Tensor | None = None) -> str:
@@ -109,7 +109,7 @@ def test_a_frozen_weight_or_few_rows_take_the_usual_way(monkeypatch: pytest.Monk
 
 
 def test_transposed_gradients_are_summed_as_others_and_given_to_the_optimizer_in_its_order() -> None:
-    for make in (RunningSum, lambda parameters: TreeSum(parameters, 2)):
+    for make in (GradientAccumulator, lambda parameters: DeterministicAccumulator(parameters, 2)):
         parameters = [torch.zeros(5, 3)]
         gradients = [torch.randn(5, 3, generator=torch.Generator().manual_seed(n)).bfloat16() for n in range(2)]
         sums = make(parameters)

@@ -61,7 +61,7 @@ def test_a_mask_in_place_of_its_own_keeps_the_window(tmp_path: Any) -> None:
     """Pair by pair, in its layers alone: of a prefix, a decoder sees as many tokens ahead as behind."""
     for architecture, ahead in (("decoder", 2), ("encoder", 1)):
         network = made(architecture, MaskConfig("window", left=2, right=1, layers=(1,)))
-        masks = [mask.dense(7, 7)[0, 0].tolist() for mask in network.in_place_of_its_mask(prefix(4))]
+        masks = [mask.dense(7, 7)[0, 0].tolist() for mask in network.with_own_window(prefix(4))]
         for layer, mask in enumerate(masks):
             for q in range(7):
                 seen = [k <= q or k < 4 for k in range(7)]

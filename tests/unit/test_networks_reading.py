@@ -26,7 +26,7 @@ from atento.inference.packed_linear import with_round_number
 from atento.model import Model
 from atento.networks import Encoder, build_network
 from atento.networks.adapters import adapt
-from atento.networks.frozen import FrozenVectors, frozen
+from atento.networks.frozen import FeatureCache, frozen
 from atento.text import Tokenizer
 from failing import fails
 
@@ -199,13 +199,13 @@ def test_observed_frozen_left_padded_positioned_and_unsupported_reading_is_plain
     assert torch.equal(fast(**left).hidden, network(**left).hidden)
     positions = torch.arange(12).flip(0).expand(len(LENGTHS), -1)
     assert torch.equal(fast(**inputs, position_ids=positions).hidden, network(**inputs, position_ids=positions).hidden)
-    with frozen(FrozenVectors(None)) as _:
+    with frozen(FeatureCache(None)) as _:
         assert distance(fast(**inputs).hidden[0, :7], network(**inputs).hidden[0, :7]) < 1e-6
     # Of equal ids in other segments each has its own vectors; padding has 0, and tokens at padding do not count
     ids = torch.tensor([[5, 6, 0], [5, 6, 0], [5, 6, 9]])
     real = torch.tensor([[True, True, False]] * 3)
     segments = torch.tensor([[0, 0, 0], [0, 1, 0], [0, 1, 1]])
-    hidden, vectors = torch.randn(3, 3, 4), FrozenVectors(None)
+    hidden, vectors = torch.randn(3, 3, 4), FeatureCache(None)
     for _ in range(2):
         found = vectors.hidden(lambda: hidden, ids, real, segments)
         assert torch.equal(found[:, :2], hidden[[0, 1, 1], :2]) and not found[:, 2].any()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from atento.tasks.grouping import batches_reported, by_length, results_of
+from atento.tasks.length_batching import batches_reported, length_batches, run_in_batches
 from atento_cli import command_progress as module
 from atento_cli.command_progress import Progress
 from failing import fails
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 def passes(lengths: list[int], budget: int, compute: Callable[[list[int]], list[int]] = list) -> int:
     """Compute all batches; how many rows there were."""
-    return len(list(results_of(lengths, budget, compute, CPU)))
+    return len(list(run_in_batches(lengths, budget, compute, CPU)))
 
 
 def broken(rows: list[int]) -> list[int]:
@@ -41,8 +41,8 @@ def test_batches_report_their_real_tokens_and_no_other_loop_does() -> None:
     assert seen == [(5, 5)]
     seen.clear()
     with batches_reported(lambda done, total: seen.append((done, total))):
-        rows = [row for row, _ in results_of(LENGTHS, 10, list, CPU, extra=2)]
-    assert by_length(LENGTHS, 10, extra=2) == [[4], [2], [0, 3], [5]] and rows == [4, 2, 0, 3, 5]
+        rows = [row for row, _ in run_in_batches(LENGTHS, 10, list, CPU, extra=2)]
+    assert length_batches(LENGTHS, 10, extra=2) == [[4], [2], [0, 3], [5]] and rows == [4, 2, 0, 3, 5]
     assert seen == [(9, 20), (14, 20), (19, 20), (20, 20)]
 
 

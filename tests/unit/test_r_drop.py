@@ -16,7 +16,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import OBJECTIVES
-from atento.data.batches.batch import Batch, Part, Teaching
+from atento.data.batches.batch import Batch, Distillation, Part
 from atento.networks import Network, build_network
 from atento.networks.vocabulary import cross_entropy, plain_cross_entropy
 from atento.training.losses import Call, losses
@@ -172,7 +172,7 @@ def test_the_loss_of_a_head_is_that_of_two_passes_and_teachers_see_both() -> Non
     scores = torch.randn(3, 2, 3)
 
     def loss(weight: float, r_drop: float, use: int) -> Tensor:
-        settings = {"classification teacher": Teaching(weight, 2.0)}
+        settings = {"classification teacher": Distillation(weight, 2.0)}
         batch = Batch(INPUTS, {"classification": LABELS}, extras={"classification teacher": scores}, settings=settings)
         ((total, _),) = losses(network, batch, Call(Randomness(3, 1, use=use), r_drop=r_drop)).values()
         return total.detach()

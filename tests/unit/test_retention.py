@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from atento.base.errors import UsageError
 from atento.storage import checkpoint
-from atento.storage.catalogue import CheckpointFolder, discard, list_checkpoints
-from atento.storage.checkpoint import best, clean, newest, retain, save_checkpoint
+from atento.storage.checkpoint import best, clean, newest, prune, save_checkpoint
+from atento.storage.checkpoint_list import CheckpointFolder, discard, list_checkpoints
 from checkpoints import names
 from failing import fails
 
@@ -56,7 +56,7 @@ class Known:
 class Retention(stateful.RuleBasedStateMachine):
     """Two runs in one folder, damage, clocks that jump, deletions that fail; survivors are computed independently."""
 
-    retain: Callable[..., list[int]] = staticmethod(retain)
+    prune: Callable[..., list[int]] = staticmethod(prune)
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ def planted(bug: str) -> Callable[..., list[int]]:
 
 def histories_of(planted_retain: Callable[..., list[int]], count: int = 200) -> None:
     class Planted(Retention):
-        retain = staticmethod(planted_retain)
+        prune = staticmethod(planted_retain)
 
     more = settings(CAMPAIGN, max_examples=count, phases=[Phase.generate], report_multiple_bugs=False)
     stateful.run_state_machine_as_test(Planted, settings=more)
@@ -234,24 +234,24 @@ def test_r6_teeth_bite_the_bug_alone() -> None:
 def test_keeps_the_newest_the_best_and_the_protected_of_the_run(tmp_path: Path) -> None:
     for step, score in ((1, 1.0), (2, 9.0), (3, 2.0), (4, None), (5, 3.0), (6, 1.0)):
         save(tmp_path, step, score)
-    assert retain(tmp_path, 2, protect={3}) == [1, 4]
+    assert prune(tmp_path, 2, protect={3}) == [1, 4]
     assert names(tmp_path) == ["step-00000002", "step-00000003", "step-00000005", "step-00000006"]
-    assert retain(tmp_path, 2, protect={3}) == [] and retain(tmp_path, 1) == [3, 5]
+    assert prune(tmp_path, 2, protect={3}) == [] and prune(tmp_path, 1) == [3, 5]
     folder = tmp_path / "bad"
     for step in (1, 2, 3):
         flip(save(folder, step) / "model.safetensors", -1)
-    assert retain(folder, 1) == [] and names(folder) == ["step-00000001", "step-00000002", "step-00000003"]
-    assert retain(folder / "absent", 1) == []
+    assert prune(folder, 1) == [] and names(folder) == ["step-00000001", "step-00000002", "step-00000003"]
+    assert prune(folder / "absent", 1) == []
     folder = tmp_path / "runs"
     for step in (1, 2, 3, 4):
         save(folder, step, run_id="ab"[step % 2])
-    assert retain(folder, 1) == [2]  # 4 is of run a, as is 2
-    assert retain(folder, 1, run_id="b") == [1] and retain(folder, 1, run_id="c") == []
+    assert prune(folder, 1) == [2]  # 4 is of run a, as is 2
+    assert prune(folder, 1, run_id="b") == [1] and prune(folder, 1, run_id="c") == []
     assert names(folder) == ["step-00000003", "step-00000004"]
     folder = tmp_path / "renamed"
     save(folder, 1).rename(folder / "step-99999999")
     save(folder, 2)
-    assert retain(folder, 1) == [1] and names(folder) == ["step-00000002"]
+    assert prune(folder, 1) == [1] and names(folder) == ["step-00000002"]
 
 
 def test_what_is_being_read_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,15 +261,15 @@ def test_what_is_being_read_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     deleted, right = [], checkpoint.read_parts
 
     def read_parts(*arguments: Any) -> dict[str, torch.Tensor]:
-        deleted.append(retain(tmp_path, 1))
+        deleted.append(prune(tmp_path, 1))
         return right(*arguments)
 
     monkeypatch.setattr(checkpoint, "read_parts", read_parts)
     assert checkpoint.load_checkpoint(tmp_path / "step-00000001").step == 1
     assert deleted == [[], []]
-    assert retain(tmp_path, 1) == [1]
+    assert prune(tmp_path, 1) == [1]
     for keep in (0, -1):
-        fails(UsageError, f"`keep` must be at least 1: got {keep}", retain, tmp_path, keep)
+        fails(UsageError, f"`keep` must be at least 1: got {keep}", prune, tmp_path, keep)
 
 
 @pytest.mark.parametrize(("call", "deleted"), [("rename", []), ("rmdir", [1])])
@@ -278,7 +278,7 @@ def test_a_deletion_that_fails_is_a_warning(tmp_path, call, deleted, monkeypatch
     save(tmp_path, 2)
     monkeypatch.setattr(os, call, Retention.refuse)
     with caplog.at_level(logging.WARNING):
-        assert retain(tmp_path, 1) == deleted
+        assert prune(tmp_path, 1) == deleted
     monkeypatch.undo()
     assert "could not be deleted (Device or resource busy)" in caplog.text
     clean(tmp_path)

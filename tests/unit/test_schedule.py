@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 import pytest
 
 from atento.config.sections.training import TrainingConfig, beyond_the_run
-from atento.training.optimizer import SCHEDULES, learning_rate, warmup_of
-from atento.training.run import Progress
+from atento.training.optimizer import SCHEDULES, learning_rate, warmup_steps_of
+from atento.training.run import TrainerState
 
 CONFIG = TrainingConfig(learning_rate=0.8, warmup=100)
 
@@ -53,16 +53,16 @@ def test_every_update_of_every_run_learns(schedule: str, warmup: int | None) -> 
 
 
 def test_an_open_warm_up_goes_by_the_run_and_what_a_short_one_cannot_do_is_said() -> None:
-    lengths = [warmup_of(TrainingConfig(), steps) for steps in (1, 4, 9, 100, 999, 1000, 100_000)]
+    lengths = [warmup_steps_of(TrainingConfig(), steps) for steps in (1, 4, 9, 100, 999, 1000, 100_000)]
     assert lengths == [0, 0, 1, 20, 199, 200, 200]
-    assert warmup_of(TrainingConfig(warmup=7), 5) == 7
+    assert warmup_steps_of(TrainingConfig(warmup=7), 5) == 7
     # They reached 0 at the last update; a state without `zero_at` is one of theirs
     for schedule, last in (("linear", 0.0), ("cosine", 0.0), ("wsd", 0.0), ("constant", 0.8)):
         config = replace(CONFIG, schedule=schedule)  # type: ignore[arg-type]
         assert learning_rate(config, 500, 500, zero_at=0) == pytest.approx(last)
-    state = asdict(Progress(step=3))
-    assert Progress.from_dict(state).zero_at == 1
-    assert Progress.from_dict({key: value for key, value in state.items() if key != "zero_at"}).zero_at == 0
+    state = asdict(TrainerState(step=3))
+    assert TrainerState.from_dict(state).zero_at == 1
+    assert TrainerState.from_dict({key: value for key, value in state.items() if key != "zero_at"}).zero_at == 0
     for written, steps, said in BEYOND:
         config = TrainingConfig(**written)  # type: ignore[arg-type]
         sentences, alone = (list(beyond_the_run(config, steps, validated=validated)) for validated in (True, False))

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from atento.attention import attend, attention_weights
 from atento.attention.additive import AdditiveScore, BilinearScore, DotScore, attend_scored
-from atento.attention.lowering import lower
 from atento.attention.masks import Mask, causal, padding
+from atento.attention.prepared_mask import prepare_mask
 from tensors import normal as random
 
 B, T, S, D = 2, 3, 5, 4
@@ -121,8 +121,8 @@ def test_a5_a10_context_and_weights_equal_loops_and_bilinear_dot_and_attention_e
         torch.testing.assert_close(weights, expected[1], rtol=0, atol=1e-12)
         assert bool((weights[~allowed] == 0).all()) and bool((context[~allowed.any(-1)] == 0).all())
         torch.testing.assert_close(weights.sum(-1), allowed.any(-1).double(), rtol=0, atol=1e-12)
-        lowered = lower(allowed[:, None] if isinstance(given_mask, Tensor) else given_mask, T, S, scores.device)
-        assert torch.equal(attend_scored(scores, values, lowered)[1], weights)  # a mask made ready once for all steps
+        prepared = prepare_mask(allowed[:, None] if isinstance(given_mask, Tensor) else given_mask, T, S, scores.device)
+        assert torch.equal(attend_scored(scores, values, prepared)[1], weights)  # a mask made ready once for all steps
     _, queries, keys = make("dot")
     part = BilinearScore(D, D).double()
     nn.init.eye_(part.key.weight)

@@ -15,7 +15,7 @@ from atento.inspection.figures.svg import axis_ticks
 from atento.metrics.metric_table import quality
 from atento.training.optimizer import pause_step
 from atento_cli.search import worker
-from atento_cli.search.process import Trainer, run_trial
+from atento_cli.search.process import TrialWorker, run_trial
 from atento_cli.search.result import RungScore, SearchResult, Trial, importance
 from atento_cli.search.score_panels import Panel, Point, scores_svg
 from atento_cli.search.search_folder import differences, open_search
@@ -39,8 +39,8 @@ def test_a_trial_that_ends_in_any_error_fails_alone(monkeypatch: pytest.MonkeyPa
 
     request: dict[str, Any] = dict.fromkeys(("recipe", "overrides", "folder", "precision", "threads"))
     monkeypatch.setattr(worker, "train", train)
-    monkeypatch.setattr(Trainer, "ask", lambda self, request: (worker.trained(request), 0))
-    trainer = Trainer(None, None)  # type: ignore[arg-type]
+    monkeypatch.setattr(TrialWorker, "ask", lambda self, request: (worker.trained(request), 0))
+    trainer = TrialWorker(None, None)  # type: ignore[arg-type]
     trial = Trial(1, {})
     failure = run_trial(trainer, trial, request | {"device": "cpu", "share": "1"}, data_varies=False)
     assert failure and trial.score is None and ("out of memory" in failure) == ("nothing" not in str(error))

@@ -9,7 +9,7 @@ import torch
 
 from atento.config.sections.network import NetworkConfig
 from atento.inference.fast import FastStepFunction
-from atento.inference.prompts import PromptMemory, RememberingSteps
+from atento.inference.prompts import PrefixCache, PrefixCachingSteps
 from atento.networks import build_network
 from test_networks_fast import DECODERS, ENCODER_DECODERS, V
 
@@ -72,13 +72,13 @@ def test_prompts_read_in_parts_or_once_for_a_common_beginning_give_the_same_logi
     ids = torch.randint(4, V, (3, 17))
     real = torch.arange(17) < torch.tensor([[17], [9], [2]])
     expected, _ = steps.step(steps.first_tokens(ids, real), steps.begin(ids, real))
-    *pauses, state = steps.begin_in_parts(ids, real, 5)
+    *pauses, state = steps.prefill_in_chunks(ids, real, 5)
     assert pauses == [None] * 3 and state is not None
     logits, _ = steps.step(steps.first_tokens(ids, real), state)
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
     torch.manual_seed(1)
     steps = FastStepFunction(build_network(replace(DECODERS[name], max_len=128)).eval().double())
-    remembering = RememberingSteps(steps, memory := PromptMemory(200))
+    remembering = PrefixCachingSteps(steps, memory := PrefixCache(200))
     common = torch.randint(4, V, (40,)).tolist()
     prompts = [[*common, *torch.randint(4, V, (n,)).tolist()] for n in (5, 1, 9)] + [[5, 6], common, common[:36]]
     for _ in range(2):
@@ -86,20 +86,20 @@ def test_prompts_read_in_parts_or_once_for_a_common_beginning_give_the_same_logi
         ids = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts])
         real = torch.arange(longest) < torch.tensor([len(prompt) for prompt in prompts]).unsqueeze(1)
         expected, _ = steps.step(steps.first_tokens(ids, real), steps.begin(ids, real))
-        *pauses, state = remembering.begin_in_parts(ids, real, 16)
+        *pauses, state = remembering.prefill_in_chunks(ids, real, 16)
         assert set(pauses) == {None} and state is not None
         logits, _ = remembering.step(remembering.first_tokens(ids, real), state)
         torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
     # all but the first one's 44 tokens, and what differs in the others: 0 and 8 of the 2nd and 3rd
     assert memory.skipped >= 2 * (40 + 40 + 39 + 35) and sum(map(len, memory._read)) <= 200
-    short = RememberingSteps(steps, PromptMemory(200, shortest=2))  # shorter ones may be worth it too
+    short = PrefixCachingSteps(steps, PrefixCache(200, shortest=2))  # shorter ones may be worth it too
     short.begin(torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]]), None)
     assert short.memory.skipped == 3
 
 
 def test_the_prompt_that_was_used_longest_ago_is_dropped() -> None:
     """Used is also what another prompt has begun with; a prompt of fewer tokens than are worth it is not held."""
-    memory, part = PromptMemory(10, shortest=3), torch.zeros(1, 1, 4, 2)
+    memory, part = PrefixCache(10, shortest=3), torch.zeros(1, 1, 4, 2)
     first, second, third = (1, 2, 3, 4), (5, 6, 7, 8), (9, 9, 9, 9)
     for ids in (first, second, (9, 9)):
         memory.remember(ids, [part], [part])

@@ -15,7 +15,7 @@ from atento.decoding.choosing import moved_up
 from atento.decoding.running import JoinedRows, RunningBatch
 from atento.inference.fast import FastStepFunction
 from atento.inference.plain import PlainStepFunction
-from atento.inference.prompts import PromptMemory
+from atento.inference.prompts import PrefixCache
 from atento.inference.slot_buffer import SLOTS
 from atento.inference.slots import PATIENCE, Slots
 from atento.networks import build_network
@@ -81,7 +81,7 @@ def test_rows_in_slots_have_the_logits_of_each_alone(name: str) -> None:
     torch.manual_seed(1)
     steps = FastStepFunction(build_network((ENCODER_DECODERS | DECODERS)[name]).eval().double())
     rng = random.Random(5)
-    slots = Slots(steps, PromptMemory(300, shortest=4) if name in DECODERS else None)
+    slots = Slots(steps, PrefixCache(300, shortest=4) if name in DECODERS else None)
     assert check_rows(slots, rows_of_inputs(steps, rng, 12), rng, part=rng.choice([4, 16, 256])) > SLOTS
     assert not slots.lengths
 
@@ -111,7 +111,7 @@ def test_beams_in_slots_have_the_logits_of_each_input_alone(name: str, width: in
     network = build_network((ENCODER_DECODERS | DECODERS)[name]).eval().double()
     rng, steps = random.Random(4), FastStepFunction(network)
     batches: list[Any] = [
-        Slots(steps, PromptMemory(300, shortest=4) if name in DECODERS else None, width),
+        Slots(steps, PrefixCache(300, shortest=4) if name in DECODERS else None, width),
         JoinedRows(steps, part=4, device=torch.device("cpu"), width=width),
     ]
     for batch in batches:

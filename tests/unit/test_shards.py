@@ -13,8 +13,8 @@ from torch import Tensor
 from atento.base.errors import AtentoError, CheckpointError
 from atento.storage import shards as module
 from atento.storage.average_weights import average_run
-from atento.storage.catalogue import list_checkpoints, newest
 from atento.storage.checkpoint import load_checkpoint
+from atento.storage.checkpoint_list import list_checkpoints, newest
 from atento.storage.manifest import FileEntry, verify, write_file
 from atento.storage.shards import save_shards
 from atento.storage.writer import Writers
@@ -33,7 +33,7 @@ class Threads:
         self.results: list[list[Any]] = []
         self.lock = threading.Lock()
 
-    def all_do(self, rank: int) -> Callable[[Callable[[], Any]], list[Any]]:
+    def on_all_processes(self, rank: int) -> Callable[[Callable[[], Any]], list[Any]]:
         turn = 0
 
         def do(work: Callable[[], Any]) -> list[Any]:
@@ -71,7 +71,7 @@ def save(folder: Path, step: int, size: int = 2, **changes: Tensor) -> list[Base
         try:
             parts = {"weights": rows(weights, rank, size), "extra": {"tokenizer.json": b"{}"}}
             parts["optimizer"] = rows(moments, rank, size) | (COUNTERS if rank == 0 else {})
-            place = Writers(rank == 0, rank, size, threads.all_do(rank))
+            place = Writers(rank == 0, rank, size, threads.on_all_processes(rank))
             about: Any = {"config": {"network": {}}, "state": {"score": float(step)}, "run_id": "run"}
             save_shards(folder, step, **about, **parts, writers=place)
         except BaseException as error:

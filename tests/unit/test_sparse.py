@@ -9,8 +9,8 @@ from torch import Tensor
 from atento.attention import attend, attention_weights
 from atento.attention.block_router import BlockRouter
 from atento.attention.entmax import AdaptiveSpan, Entmax
-from atento.attention.lowering import lower
 from atento.attention.masks import Mask, bidirectional, blocks, causal, documents, padding, per_head, prefix, window
+from atento.attention.prepared_mask import prepare_mask
 from atento.attention.relative import ALiBi
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.attention.sparse import SparseAttention, kept_links
@@ -191,7 +191,7 @@ def test_a17_chosen_blocks_equal_dense_attention_within_them(name: str, t: int, 
     q, k, v = qkv(t, s)
     chosen = router.route(q, k, mask)
     assert chosen.blocks.shape[-1] == min(n, -(-s // 4))
-    allowed = lower(mask, t, s, q.device).allowed
+    allowed = prepare_mask(mask, t, s, q.device).allowed
     if n < 50:
         within = squares(chosen.block_mask(s), 4, t, s)
         assert torch.equal(chosen.dense(t, s), within)

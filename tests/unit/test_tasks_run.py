@@ -24,10 +24,10 @@ from atento.evaluation import evaluate
 from atento.metrics import bleu, chrf
 from atento.runs.model_config import model_config
 from atento.runs.train import TrainedRun, train
-from atento.storage.whole_file import write_whole
+from atento.storage.atomic_files import write_atomically
 from atento.tasks.model_outputs import reads_signs
 from atento.text import Tokenizer
-from atento.training.journal import read_journal
+from atento.training.metrics_log import read_journal
 from atento_cli.demo import results, show
 from atento_world import write
 from failing import fails
@@ -158,7 +158,7 @@ def test_what_cannot_be_moved_or_written_is_said_and_config_json_has_what_a_mode
     with pytest.raises(UsageError, match=r"cannot be moved to n+\.old-1: File name too long"):
         train("tiny.yaml", out=tmp_path / ("n" * 252), force=True)
     with pytest.raises(TrainingError, match=r"gone/run\.json cannot be written: No such file or directory"):
-        write_whole(tmp_path / "gone" / "run.json", "{}")
+        write_atomically(tmp_path / "gone" / "run.json", "{}")
     config = model_config(Recipe(task="translation", data=DataConfig(), name="x"), asdict(NetworkConfig()))
     assert config["model_type"] == "atento" and config["atento_version"] == atento.__version__
     assert (config["task"], config["name"], config["decoding"]["beam"]) == ("translation", "x", 4)

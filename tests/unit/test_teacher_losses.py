@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
-from atento.data.batches.batch import Batch, Teaching
+from atento.data.batches.batch import Batch, Distillation
 from atento.networks import Decoder, build_network
 from atento.tasks.teacher_outputs import token_vectors, with_outputs
 from atento.training.losses import Call, losses
@@ -50,7 +50,7 @@ def test_classes_and_tokens_are_compared_by_the_divergence_times_the_square_of_t
     student, *teachers = language_model(1, 8), language_model(2, 12), language_model(3, 8)
     ids = torch.randint(5, 23, (20, 30), generator=torch.Generator().manual_seed(4))  # more rows than a block has
     labels = ids.roll(-1, dims=1).masked_fill(torch.rand(20, 30, generator=torch.Generator().manual_seed(5)) < 0.2, -1)
-    teaching = Teaching(0.3, 2.0, partial(token_vectors, teachers))
+    teaching = Distillation(0.3, 2.0, partial(token_vectors, teachers))
     batch = Batch({"ids": ids}, {"vocabulary": labels}, settings={"vocabulary teacher": teaching})
     ((loss, nll),) = losses(student, batch, Call()).values()
     scores, *right = (network(ids).logits[labels >= 0] for network in (student, *teachers))
@@ -80,12 +80,12 @@ def test_sets_numbers_and_shares_of_teachers_and_outputs_beside_the_labels_that_
     assert float(soft_numbers(numbers, teachers, 7.0)) == (4 + 1) / 2
     scores, teachers, gold = drawn(2, 3, seed=5), drawn(2, 1, 3, seed=6), torch.tensor(5.0)
     assert with_teachers(gold, soft_classes, scores, Batch({}, {"class": torch.zeros(2)}), "class") is gold
-    settings, extras = {"class teacher": Teaching(0.25, 2.0)}, {"class teacher": teachers}
+    settings, extras = {"class teacher": Distillation(0.25, 2.0)}, {"class teacher": teachers}
     taught = Batch({}, {"class": torch.zeros(2)}, settings=settings, extras=extras)
     expected = 0.75 * 5 + 0.25 * float(soft_classes(scores, teachers, 2.0))
     assert float(with_teachers(gold, soft_classes, scores, taught, "class")) == pytest.approx(expected)
     # Row by row in the order of the labels; words that were cut away have no label, and their outputs are left out
-    labels, teaching = torch.tensor([[-1, 4, -1], [1, -1, 2], [3, -1, -1]]), Teaching(0.5, 2.0)
+    labels, teaching = torch.tensor([[-1, 4, -1], [1, -1, 2], [3, -1, -1]]), Distillation(0.5, 2.0)
     outputs = [np.full((words, 2, 5), row, dtype=np.float32) for row, words in enumerate((2, 3, 1))]
     outputs[1][0] = 7
     batch = with_outputs(Batch({}, {"tag": labels}), np.array([2, 0, 1]), teaching, outputs)

@@ -17,7 +17,7 @@ from atento.config.sections.recurrent import CBOWConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.networks import Network, build_network
 from atento.networks.adapters import adapt, is_adapter, join_adapters, without_effect
-from atento.networks.weight_depths import levels_of
+from atento.networks.weight_depths import layer_depths
 from atento.training.losses import Call, losses
 from atento.training.optimizer import TrainedWeights
 from atento.training.selected_weights import check_stages, trained_weights
@@ -120,7 +120,7 @@ def test_stages_are_a_function_of_the_update_so_resuming_is_exact_in_epochs_too(
 
         straight = untied()
         trained = trained_weights(straight, init, 9.0)
-        levels = levels_of(straight).of
+        levels = layer_depths(straight).of
         ranges = [min(levels[name] for name in trained.names(step)) for step in range(1, 10)]
         assert ranges == ([4, 4, 3, 3, 2, 2, 1, 1, 0] if kind == "gradual" else [4, 4, 0, 0, 0, 0, 0, 0, 0])
         updater = Updater(straight, CONFIG, "float32", trained)
@@ -140,7 +140,7 @@ def test_stages_are_a_function_of_the_update_so_resuming_is_exact_in_epochs_too(
             assert same(weights(resumed.network), weights(straight))
     network = build_network(changed(preset("bert-tiny", **SMALL), heads=LABELS))
     trained = trained_weights(network, InitConfig("m", train="last-2", unfreeze=UnfreezeConfig(epochs=0.5)), 7.0)
-    level_of, begins = levels_of(network).of, trained.begins
+    level_of, begins = layer_depths(network).of, trained.begins
     lowest = {step: min(level_of[name] for name in trained.names(step)) for step in begins.values()}
     assert lowest == {1: 4, 5: 3, 9: 2}  # round(3.5) is 4 updates; the head, then two layers
     check_stages(trained, 9)
@@ -274,7 +274,7 @@ def test_the_last_layers_of_an_encoder_read_alone_and_of_recurrent_networks() ->
         assert trained.begins and not any(".layers.0." in name or "embedding" in name for name in trained.begins)
         assert any(".layers.1." in name for name in trained.begins)
     # Its encoder's two layers, then the decoder's; the bridge makes the state of the decoder's first layer
-    levels = levels_of(build_network(NetworkConfig("recurrent-seq2seq", vocab_size=11, d_model=8, n_layers=2)))
+    levels = layer_depths(build_network(NetworkConfig("recurrent-seq2seq", vocab_size=11, d_model=8, n_layers=2)))
     found = {name.rpartition(".")[0]: level for name, level in levels.of.items()}
     sides = {f"encoder.layers.{n}": n + 1 for n in range(2)} | {f"decoder.stack.layers.{n}": n + 3 for n in range(2)}
     above = {f"decoder.attention.score.{part}": 4 for part in ("query", "key", "weigh")} | {"decoder.join": 4}

@@ -11,7 +11,7 @@ from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
-from atento.training.ema import GradientNoise
+from atento.training.ema import GradientNoiseScale
 from atento.training.loop import TargetCounts, update_ratios
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
@@ -21,7 +21,7 @@ def test_the_scale_of_gradients_with_known_noise_is_found_and_update_ratios_are_
     """A gradient of norm 2 in 100 dimensions, noise of variance 0.5 in each for one target: S / |G|² = 50 / 4."""
     generator = torch.Generator().manual_seed(0)
     direction = torch.full((100,), 0.2)
-    noise = GradientNoise()
+    noise = GradientNoiseScale()
     for _ in range(400):
         sizes = [16, 8, 24]
         parts = [direction + torch.randn(100, generator=generator) * (0.5 / size) ** 0.5 for size in sizes]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from atento.base.errors import AtentoError
-from atento.storage.whole_file import output, write_output
+from atento.storage.atomic_files import output, write_output
 from failing import fails
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
 from atento.attention.equation import normalise
-from atento.attention.lowering import LoweredMask, lower
+from atento.attention.prepared_mask import PreparedMask, prepare_mask
 
 
 class AdditiveScore(nn.Module):
@@ -62,7 +62,7 @@ class DotScore(nn.Module):
 
 
 def attend_scored(
-    scores: Tensor, values: Tensor, mask: Mask | Tensor | LoweredMask | None = None
+    scores: Tensor, values: Tensor, mask: Mask | Tensor | PreparedMask | None = None
 ) -> tuple[Tensor, Tensor]:
     """Weights and context of given scores: c_i = Σ_j α_ij v_j with α = softmax(scores) (docs/notes.md#a5, #a10).
 
@@ -76,8 +76,8 @@ def attend_scored(
         nothing is 0.
     """
     mask = mask.unsqueeze(1) if isinstance(mask, Tensor) and mask.dim() == 3 else mask  # (B,1,T,S): for all heads
-    lowered = lower(mask, scores.shape[-2], scores.shape[-1], scores.device)
+    prepared = prepare_mask(mask, scores.shape[-2], scores.shape[-1], scores.device)
     scores = scores.unsqueeze(1)  # one head: (B,1,T,S)
-    scores = scores if lowered.bias is None else scores + lowered.bias.to(scores.dtype)  # -inf where masked
-    weights = normalise(scores, lowered.empty).squeeze(1)
+    scores = scores if prepared.bias is None else scores + prepared.bias.to(scores.dtype)  # -inf where masked
+    weights = normalise(scores, prepared.empty).squeeze(1)
     return weights @ values, weights  # (B,T,S) by (B,S,Dv)

@@ -1,6 +1,6 @@
 """The `Mask` type: a predicate with `&`, `|`, `~`, the keys it reaches, and its dense, additive and printed forms.
 
-`masks.py` has the named masks; `lowering.py` turns a mask into the form that a kernel needs.
+`masks.py` has the named masks; `prepared_mask.py` turns a mask into the form that a kernel needs.
 """
 
 from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ from atento.attention.algebra import Context, Mask, TypedFunction
 from atento.attention.entmax import softmax
 from atento.attention.equation import widened
 from atento.attention.kernels import AnyMask
-from atento.attention.lowering import LoweredMask, lower
+from atento.attention.prepared_mask import PreparedMask, prepare_mask
 
 _GROUP_SCORES = 1 << 20  # scores computed at once, as in the blocked kernel
 _ROUTED_AT_ONCE = 256  # blocks of queries that are routed at a time
@@ -73,13 +73,13 @@ class BlockRouter(nn.Module):
         """
         q, k = q.detach().to(self.gate.dtype), k.detach().to(self.gate.dtype)
         (query_len, width), key_len, size = q.shape[-2:], k.shape[-2], self.size
-        lowered = lower(mask, query_len, key_len, q.device)
+        prepared = prepare_mask(mask, query_len, key_len, q.device)
         front = (key_len - query_len) % size  # positions of the first block that are before the first query
         own_block = (key_len - query_len) // size  # the block of the first query
-        real = lowered.allowed if lowered.mask is not None and lowered.is_per_key else None  # that every query sees
+        real = prepared.allowed if prepared.mask is not None and prepared.is_per_key else None  # that every query sees
         block_keys = _block_means(k, size, 0, real)  # (B,H,Sb,K)
         first = (torch.arange(0, query_len + front, size, device=q.device) - front).clamp(min=0)
-        if lowered.mask is None or real is not None:
+        if prepared.mask is None or real is not None:
             block_queries = _block_means(q, size, front, None if real is None else real[..., key_len - query_len :])
         else:
             block_queries = q[..., first, :]  # (B,H,Tb,K)
@@ -88,7 +88,7 @@ class BlockRouter(nn.Module):
         with torch.no_grad():
             for start in range(0, len(first), _ROUTED_AT_ONCE):
                 scores = block_queries[:, :, start : start + _ROUTED_AT_ONCE] @ block_keys.transpose(-2, -1)
-                allowed = _allowed_corners(lowered, first[start : start + _ROUTED_AT_ONCE], size)
+                allowed = _allowed_corners(prepared, first[start : start + _ROUTED_AT_ONCE], size)
                 scores = scores if allowed is None else scores.masked_fill(~allowed, float("-inf"))  # (B,H,g,Sb)
                 rows = torch.arange(scores.shape[2], device=q.device)
                 scores[:, :, rows, own_block + start + rows] = float("inf")  # its own block is always chosen
@@ -100,9 +100,9 @@ class BlockRouter(nn.Module):
 
     def allowed(self, q: Tensor, k: Tensor, mask: AnyMask = None) -> Tensor:
         """The pairs that are both chosen and allowed by `mask`, boolean (B,H,T,S), for inspection."""
-        lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
-        chosen = self.route(q, k, lowered).dense(q.shape[-2], k.shape[-2])
-        return chosen if lowered.allowed is None else chosen & lowered.allowed
+        prepared = prepare_mask(mask, q.shape[-2], k.shape[-2], q.device)
+        chosen = self.route(q, k, prepared).dense(q.shape[-2], k.shape[-2])
+        return chosen if prepared.allowed is None else chosen & prepared.allowed
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, mask: AnyMask = None, scale: float | None = None) -> Tensor:
         """Exact attention over the chosen blocks (docs/notes.md#a17).
@@ -127,11 +127,11 @@ class BlockRouter(nn.Module):
                 f"routed blocks need as many key heads as query heads, and no more queries than keys: "
                 f"got {tuple(q.shape)} and {tuple(k.shape)}"
             )
-        lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
+        prepared = prepare_mask(mask, q.shape[-2], k.shape[-2], q.device)
         dtype = v.dtype
         q, k, v = widened(q), widened(k), widened(v)  # float16 as float32
-        routed = self.route(q, k, lowered)
-        call = _Call(lowered, routed.blocks, routed.size, q.shape[-1] ** -0.5 if scale is None else scale)
+        routed = self.route(q, k, prepared)
+        call = _Call(prepared, routed.blocks, routed.size, q.shape[-1] ** -0.5 if scale is None else scale)
         out: Tensor = _RoutedAttention.apply(call, q, k, v, routed.gates)
         return out.to(dtype)
 
@@ -145,16 +145,16 @@ def _block_means(x: Tensor, size: int, front: int, real: Tensor | None) -> Tenso
     return cast(Tensor, total / number.clamp(min=1))  # a block without a real key has mean 0
 
 
-def _allowed_corners(lowered: LoweredMask, first: Tensor, size: int) -> Tensor | None:
+def _allowed_corners(prepared: PreparedMask, first: Tensor, size: int) -> Tensor | None:
     """Whether the mask allows a corner of each square, (B|1,H|1,g or 1,Sb), for blocks whose first queries are given.
 
     None if there is no mask. Only corners are evaluated, not all pairs.
     """
-    offset = lowered.key_len - lowered.query_len
-    last = ((first + offset) // size * size + size - 1 - offset).clamp(max=lowered.query_len - 1)
-    low = torch.arange(0, lowered.key_len, size, device=first.device)  # first and last key of each block, (2·Sb,)
-    keys = torch.stack([low, (low + size - 1).clamp(max=lowered.key_len - 1)], dim=-1).flatten()  # their corners
-    pairs = lowered.for_queries(torch.stack([first, last], dim=-1).flatten(), keys)
+    offset = prepared.key_len - prepared.query_len
+    last = ((first + offset) // size * size + size - 1 - offset).clamp(max=prepared.query_len - 1)
+    low = torch.arange(0, prepared.key_len, size, device=first.device)  # first and last key of each block, (2·Sb,)
+    keys = torch.stack([low, (low + size - 1).clamp(max=prepared.key_len - 1)], dim=-1).flatten()  # their corners
+    pairs = prepared.for_queries(torch.stack([first, last], dim=-1).flatten(), keys)
     if pairs is None:
         return None
     allowed: Tensor = pairs.unflatten(-1, (-1, 2)).any(dim=-1)  # first and last key of a block
@@ -167,7 +167,7 @@ def _allowed_corners(lowered: LoweredMask, first: Tensor, size: int) -> Tensor |
 class _Call:
     """The arguments of a call, the same for all groups. A group is some blocks of queries of one head."""
 
-    mask: LoweredMask
+    mask: PreparedMask
     blocks: Tensor  # (B,H,Tb,n)
     size: int
     scale: float
@@ -206,8 +206,8 @@ def _from_blocks(x: Tensor, n_rows: int, front: int, length: int) -> Tensor:
 
 def _allowed_pairs(call: _Call, head: int, group: slice) -> Tensor | None:
     """What the mask allows between the queries of a group and the keys of their blocks: boolean (G,size,n·size)."""
-    lowered, size = call.mask, call.size
-    key_len, offset = lowered.key_len, lowered.key_len - lowered.query_len
+    prepared, size = call.mask, call.size
+    key_len, offset = prepared.key_len, prepared.key_len - prepared.query_len
     chosen = call.blocks[:, head].flatten(0, 1)[group]  # (G,n)
     index = torch.arange(group.start, group.stop, device=chosen.device)
     row, block = index // call.blocks.shape[2], index % call.blocks.shape[2] + offset // size
@@ -215,7 +215,7 @@ def _allowed_pairs(call: _Call, head: int, group: slice) -> Tensor | None:
     q = (block.unsqueeze(-1) * size + within).clamp(offset, key_len - 1)  # (G,size)
     k = (chosen.unsqueeze(-1) * size + within).flatten(1)  # (G,n·size)
     real = None if key_len % size == 0 else (k < key_len).unsqueeze(1)  # the last block may be shorter
-    k, mask = k.clamp(max=key_len - 1), lowered.mask
+    k, mask = k.clamp(max=key_len - 1), prepared.mask
     if mask is None:
         return real
     if isinstance(mask, Mask):  # each query with the keys of its own block: (1,1,G·size,n·size)

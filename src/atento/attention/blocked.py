@@ -17,7 +17,7 @@ from torch import Tensor
 from atento.attention.algebra import Context, KeyRange, TypedFunction, additive
 from atento.attention.dropout import fresh, pair_dropout
 from atento.attention.equation import normalise, widened
-from atento.attention.lowering import AttentionArgs, nothing_allowed, take
+from atento.attention.prepared_mask import AttentionArgs, nothing_allowed, take
 from atento.attention.query_blocks import Part, QueryBlock, QueryBlockCall, parts, query_blocks
 from atento.attention.relative_terms import DistanceBias, RelativeTerms
 

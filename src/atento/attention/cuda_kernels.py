@@ -11,7 +11,7 @@ from torch import Tensor
 
 from atento.attention.algebra import Mask
 from atento.attention.dropout import Key, fresh
-from atento.attention.lowering import AttentionArgs, LoweredMask
+from atento.attention.prepared_mask import AttentionArgs, PreparedMask
 
 
 @cache
@@ -85,7 +85,7 @@ class PackedSequences:
 
 
 @dataclass(frozen=True, eq=False)
-class RowMask(LoweredMask):
+class RowMask(PreparedMask):
     """The mask of one long row without padding: a token sees its own sequence, with `causal` up to itself."""
 
     sequences: PackedSequences  # where the row comes from
@@ -185,7 +185,7 @@ def varlen(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     return out.view(q.shape[0], q.shape[2], q.shape[1], -1).transpose(1, 2)  # (B·T,H,Kv) -> (B,H,T,Kv)
 
 
-def _packed(mask: LoweredMask, batch: int) -> tuple[PackedSequences, PackedSequences, bool]:
+def _packed(mask: PreparedMask, batch: int) -> tuple[PackedSequences, PackedSequences, bool]:
     """The sequences of the queries, those of the keys, and whether attention is causal."""
     device = mask.device
     rows = torch.zeros(batch, mask.query_len, dtype=torch.long, device=device)  # one document a row

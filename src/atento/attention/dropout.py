@@ -91,7 +91,7 @@ def _dropped(p: float) -> int:
     return min(255, max(1, round(p * 256))) if p else 0  # at least one byte, so that a small p is not 0
 
 
-def share_kept(p: float) -> float:
+def keep_prob(p: float) -> float:
     """The probability with which dropout keeps an element."""
     return (256 - _dropped(p)) / 256
 

@@ -12,13 +12,13 @@ from torch import Tensor
 from atento.attention.algebra import Context, Mask, TypedFunction, additive
 from atento.attention.blocked import blocked
 from atento.attention.cuda_kernels import RowMask, flex, seeded, varlen
-from atento.attention.dropout import Key, Randomness, fresh, pair_dropout, share_kept
+from atento.attention.dropout import Key, Randomness, fresh, keep_prob, pair_dropout
 from atento.attention.equation import weigh
-from atento.attention.lowering import AttentionArgs, LoweredMask, lower, nothing_allowed
+from atento.attention.prepared_mask import AttentionArgs, PreparedMask, nothing_allowed, prepare_mask
 from atento.attention.relative_terms import RelativeTerms
 from atento.base.errors import nearest
 
-AnyMask = Mask | Tensor | LoweredMask | None
+AnyMask = Mask | Tensor | PreparedMask | None
 
 
 class BlockRouting(Protocol):
@@ -60,14 +60,14 @@ def attention_weights(
         ValueError: the shapes do not fit each other.
     """
     _check_shapes(q, k, k)
-    lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
-    _check_mask(lowered, q, k)
-    k = by_head(k, q.shape[1])  # (B,H,S,K)
+    prepared = prepare_mask(mask, q.shape[-2], k.shape[-2], q.device)
+    _check_mask(prepared, q, k)
+    k = repeat_kv(k, q.shape[1])  # (B,H,S,K)
     if rows is not None and not isinstance(rows, Tensor | slice):
         raise TypeError(f"`rows` must be a slice or a tensor of query indices: got {type(rows).__name__}")
     if rows is None:
-        return weigh(q, k, lowered.bias, lowered.empty, bias, relative, scale)
-    allowed = lowered.for_queries(rows)  # of these queries alone
+        return weigh(q, k, prepared.bias, prepared.empty, bias, relative, scale)
+    allowed = prepared.for_queries(rows)  # of these queries alone
     return weigh(
         q[..., rows, :],
         k,
@@ -79,7 +79,7 @@ def attention_weights(
     )
 
 
-def by_head(x: Tensor, n_heads: int) -> Tensor:
+def repeat_kv(x: Tensor, n_heads: int) -> Tensor:
     """Repeat grouped keys or values for each query head: (B,Hkv,S,K) -> (B,H,S,K)."""
     return x if x.shape[1] == n_heads else x.repeat_interleave(n_heads // x.shape[1], dim=1)
 
@@ -196,14 +196,14 @@ class _Narrow(TypedFunction):
             bits ^= inverts  # the sign bit marks what was dropped
             kept = inverts.bitwise_not_().bitwise_and_(bits).view(weights.dtype)  # 0 where dropped
         ctx.save_for_backward(q, k, v, weights)
-        return cast(Tensor, (torch.bmm(kept.flatten(0, 1), v) / share_kept(args.dropout)).unflatten(0, planes))
+        return cast(Tensor, (torch.bmm(kept.flatten(0, 1), v) / keep_prob(args.dropout)).unflatten(0, planes))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Context[tuple[AttentionArgs, Key]], grad: Tensor) -> tuple[Tensor | None, ...]:
         (args, _), (q, k, v, weights) = ctx.call, ctx.saved_tensors
         planes, weights = grad.shape[:2], weights.flatten(0, 1)  # (B·H,T,S)
-        kept, grad = weights, (grad / share_kept(args.dropout)).flatten(0, 1)
+        kept, grad = weights, (grad / keep_prob(args.dropout)).flatten(0, 1)
         dweights = torch.bmm(grad, v.mT)  # (B·H,T,S)
         if args.dropout:  # the sign of a weight tells whether it was dropped
             bits = weights.view(torch.int16)
@@ -261,7 +261,7 @@ def has_tiles() -> bool:
     return has_amx and torch.backends.cpu.get_cpu_capability() == "AVX512"  # a variable may limit it
 
 
-def choose_for_reading(length: int, mask: LoweredMask, relative: RelativeTerms | None) -> str:
+def choose_for_reading(length: int, mask: PreparedMask, relative: RelativeTerms | None) -> str:
     """The name of the kernel for rows of `length` that are read without gradients in a process that never trains them.
 
     With AMX, PyTorch's fused one takes 0.3 to 0.9 of the others' time at any size; its backward pass in bfloat16 takes
@@ -293,15 +293,15 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ValueError(f"there must be a value for each key: got {k.shape[-2]} keys and {v.shape[-2]} values")
 
 
-def _check_mask(lowered: LoweredMask, q: Tensor, k: Tensor) -> None:
+def _check_mask(prepared: PreparedMask, q: Tensor, k: Tensor) -> None:
     """Raises ValueError if the mask was made for another number of batch rows or heads than q and k have."""
-    mask, rows = lowered.mask, max(len(q), len(k))
+    mask, rows = prepared.mask, max(len(q), len(k))
     if isinstance(mask, Mask):
         for dimension, expected, actual in (("batch rows", mask.batch, rows), ("heads", mask.heads, q.shape[1])):
             if expected not in (1, actual):  # 1: for all
                 raise ValueError(f"the mask {mask.name} is for {expected} {dimension}: got {actual}")
     elif mask is not None:
-        _check_broadcast("mask", mask.shape, (rows, *q.shape[1:3], lowered.key_len))
+        _check_broadcast("mask", mask.shape, (rows, *q.shape[1:3], prepared.key_len))
 
 
 def _check_broadcast(name: str, shape: torch.Size, scores: tuple[int, ...]) -> None:
@@ -351,8 +351,8 @@ def attend(
     _check_shapes(q, k, v)
     if not 0.0 <= dropout <= 1.0:
         raise ValueError(f"`dropout` must lie in [0, 1]: got {dropout}")
-    lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
-    _check_mask(lowered, q, k)
+    prepared = prepare_mask(mask, q.shape[-2], k.shape[-2], q.device)
+    _check_mask(prepared, q, k)
     if len(q) != len(k):  # one batch row of queries for many of keys, or the reverse
         q, k, v = (x.expand(max(len(q), len(k)), *x.shape[1:]) for x in (q, k, v))
     if bias is not None:
@@ -366,8 +366,8 @@ def attend(
         q, scale = q * 0.0, 1.0
     elif scale == 0.0 and kernel in ("auto", "fused"):
         kernel = "blocked"
-    args = AttentionArgs(lowered, bias, value_bias, relative, scale, dropout, random)
+    args = AttentionArgs(prepared, bias, value_bias, relative, scale, dropout, random)
     name = choose(q, k, args) if kernel == "auto" else kernel
     if name not in KERNELS:
         raise ValueError(f"unknown kernel {name!r}{nearest(str(name), ['auto', *KERNELS])}")
-    return KERNELS[name](q, by_head(k, q.shape[1]), by_head(v, q.shape[1]), args)
+    return KERNELS[name](q, repeat_kv(k, q.shape[1]), repeat_kv(v, q.shape[1]), args)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from atento.attention.algebra import Context, TypedFunction
 from atento.attention.dropout import Randomness
-from atento.attention.kernels import AnyMask, BlockRouting, attend, by_head, has_tiles
+from atento.attention.kernels import AnyMask, BlockRouting, attend, has_tiles, repeat_kv
 from atento.attention.observe import current_observation, record
 from atento.attention.relative_terms import RelativeTerms
 
@@ -184,7 +184,7 @@ class MultiHeadAttention(nn.Module):
         if not torch.compiler.is_compiling() and current_observation.get() is not None:
             record(self, self.kind, self.layer if layer is None else layer, q, k, mask, relative, self.scale, router)
         if router is not None:
-            out = router.attend(q, by_head(k, self.n_heads), by_head(v, self.n_heads), mask=mask, scale=self.scale)
+            out = router.attend(q, repeat_kv(k, self.n_heads), repeat_kv(v, self.n_heads), mask=mask, scale=self.scale)
         else:
             out = attend(
                 q,
@@ -214,7 +214,7 @@ class MultiHeadAttention(nn.Module):
         widths = [self.n_heads * self.d_head, self.n_kv_heads * self.d_head]
         both = self.input.rows(vectors.unsqueeze(0), 0, sum(widths), random)  # (1,N,(H+Hkv)·K)
         queries, keys = (self._by_head(part) for part in both.split(widths, dim=-1))  # (1,H,N,K) and (1,Hkv,N,K)
-        return queries[0], by_head(keys, self.n_heads)[0]
+        return queries[0], repeat_kv(keys, self.n_heads)[0]
 
     def head_weights(self) -> dict[str, Tensor]:
         """The weight matrices by head, without biases.

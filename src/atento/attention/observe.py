@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from atento.attention.kernels import AnyMask, BlockRouting, attention_weights, by_head
+from atento.attention.kernels import AnyMask, BlockRouting, attention_weights, repeat_kv
 from atento.attention.relative_terms import RelativeTerms
 from atento.base.errors import UsageError
 
@@ -179,7 +179,7 @@ def record(
     with torch.no_grad():
         rows = None if observation.rows is None else torch.tensor(observation.rows, device=q.device)
         if block_router is not None:
-            mask = block_router.allowed(q, by_head(k, q.shape[1]), mask)  # the chosen blocks as a mask
+            mask = block_router.allowed(q, repeat_kv(k, q.shape[1]), mask)  # the chosen blocks as a mask
         weights = attention_weights(q.float(), k.float(), mask=mask, scale=scale, rows=rows, relative=relative)
         _append(observation, kind, layer, weights)
 

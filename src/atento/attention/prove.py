@@ -21,7 +21,7 @@ from torch import Tensor
 
 from atento.attention.algebra import Mask
 from atento.attention.dependence import NetworkUnderTest, measure, output_len
-from atento.attention.lowering import lower
+from atento.attention.prepared_mask import prepare_mask
 from atento.base.errors import UsageError
 
 _MAX_LISTED = 3  # how many leaks of a kind a message names
@@ -200,7 +200,7 @@ def _declared(
     reach = identity
     for layer_mask in masks:
         layer_mask = layer_mask.cpu() if isinstance(layer_mask, Tensor) else layer_mask
-        allowed = lower(layer_mask, size, keys, cpu).allowed  # (B|1,H|1,T|1,S)
+        allowed = prepare_mask(layer_mask, size, keys, cpu).allowed  # (B|1,H|1,T|1,S)
         layer = torch.ones(1, size, keys, dtype=torch.bool) if allowed is None else allowed.any(dim=1)  # by any head
         if layer.shape[0] not in (1, rows) or layer.shape[1] not in (1, size):
             raise UsageError(f"a mask of shape {tuple(layer.shape)} does not fit {rows} rows of {size} outputs")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from atento.attention.algebra import KeyRange, Mask, count
 from atento.attention.dropout import Key
-from atento.attention.lowering import LoweredMask
+from atento.attention.prepared_mask import PreparedMask
 from atento.attention.relative_terms import RelativeTerms
 
 _PART_SCORES = 1 << 20  # scores computed at once on a CPU: a few megabytes, which stay in its cache
@@ -21,7 +21,7 @@ _TINY = 16  # queries in a block that exceeds the budget all the same
 class QueryBlockCall:
     """The arguments of a call, the same for all blocks."""
 
-    mask: LoweredMask
+    mask: PreparedMask
     relative: RelativeTerms | None
     scale: float
     dropout: float

@@ -77,7 +77,7 @@ class Joining(Protocol):
         The join of a single state needs no more memory than its longest row.
         """
 
-    def begin_in_parts(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[State | None]:
+    def prefill_in_chunks(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[State | None]:
         """As `begin`, in parts of `size` tokens of long prompts: gives None after each part, and the state at last."""
 
 
@@ -94,7 +94,7 @@ class Rewinding(Protocol):
         """How far a logit of `step_all` may be from that of `step`, as a share of the highest logit's size."""
 
     def rewindable(self, state: State) -> State:
-        """The rows of a state from `begin`, which stays as it is, as one for `step_all` and `take_back`.
+        """The rows of a state from `begin`, which stays as it is, as one for `step_all` and `crop`.
         Raises CapabilityError: tokens of this network's states cannot be taken back.
         """
 
@@ -104,7 +104,7 @@ class Rewinding(Protocol):
         The others are padding: any tokens, whose logits have no meaning. T is the highest of `counts`.
         """
 
-    def take_back(self, state: State, counts: Sequence[int]) -> State:
+    def crop(self, state: State, counts: Sequence[int]) -> State:
         """The state without the last `counts` (R) tokens of each row."""
 
 

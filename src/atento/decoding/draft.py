@@ -62,7 +62,7 @@ class Proposal:
     probabilities: Tensor | None = None
 
 
-class NGrams:
+class PromptLookup:
     """Proposes what followed the last n-gram of each output where it occurred before.
 
     Args:

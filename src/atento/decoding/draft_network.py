@@ -103,7 +103,7 @@ class DraftNetwork:
             unread.append([*self._unread_first.pop(output, []), *new[same:]])
             self._read[output] = list(new)
         if any(too_many) and self._state is not None:
-            self._state = self._steps.take_back(self._state, too_many)
+            self._state = self._steps.crop(self._state, too_many)
         for step in range(max(most)):
             logits = self._step(unread)
             rows = [row for row, count in enumerate(most) if count > step]  # those that propose this many

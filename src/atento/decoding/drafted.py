@@ -26,7 +26,7 @@ from torch import Tensor
 from atento.base.errors import CapabilityError
 from atento.decoding.choosing import best_token, next_log_probs, no_distribution, rule_stages, stream_key, uniform
 from atento.decoding.contract import AnyStepFunction, Rewinding, State
-from atento.decoding.draft import Draft, NGrams, Proposal
+from atento.decoding.draft import Draft, PromptLookup, Proposal
 from atento.decoding.draft_network import DraftNetwork
 from atento.decoding.filters import draw, shaped
 from atento.decoding.hypothesis import Hypothesis
@@ -122,7 +122,7 @@ class DraftedSearch:
         ]
         self._live = [output for output in self.outputs if not output.has_ended]
         self._state = step_function.rewindable(state)
-        self._drafters: list[NGrams | DraftNetwork] = []  # the cheapest first
+        self._drafters: list[PromptLookup | DraftNetwork] = []  # the cheapest first
         if draft.ngrams:
             continues = hasattr(step_function, "first_tokens")
             before, prefixes = [], prepared.prefixes
@@ -130,7 +130,7 @@ class DraftedSearch:
                 source = list(request.prompts[output.row]) if draft.source else []
                 prefix = prefixes[output.row]
                 before.append([[*source, *prefix]] if continues else [source, prefix])
-            self._drafters.append(NGrams(before))
+            self._drafters.append(PromptLookup(before))
         if draft.network is not None and self.outputs:
             self._drafters.append(DraftNetwork(draft, prepared, [row for row, _ in rows], self._choose_proposed))
 
@@ -179,7 +179,7 @@ class DraftedSearch:
                 wrong = [wrong[position] for position in positions]
                 self._state = self._state.select(rows) if positions else self._state
             if any(wrong) and self._live:
-                self._state = self._step_function.take_back(self._state, wrong)
+                self._state = self._step_function.crop(self._state, wrong)
             unread = torch.tensor([output.ids[-1:] for output in self._live], dtype=torch.long, device=device)
 
     def _proposals(self) -> list[Proposal]:

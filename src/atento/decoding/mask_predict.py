@@ -10,7 +10,7 @@ from atento.decoding.choosing import no_distribution
 
 
 @dataclass(frozen=True)
-class Filled:
+class MaskPredictOutput:
     """Ids (B,L), and log p (B,L) of each by the iteration that wrote it, 0 for ids that were given."""
 
     ids: Tensor
@@ -20,7 +20,7 @@ class Filled:
 @torch.inference_mode()
 def mask_predict(
     predict: Callable[[Tensor], Tensor], ids: Tensor, mask_id: int, *, iterations: int, frozen: Tensor | None = None
-) -> Filled:
+) -> MaskPredictOutput:
     """Fill every position that is not frozen, then repeatedly mask the least probable tokens and fill them again.
 
     All N open positions of a row are masked in the first of T iterations, and floor(N (T - t) / T) in iteration t,
@@ -68,4 +68,4 @@ def mask_predict(
             raise no_distribution(row, position)
         ids = torch.where(hidden, token, ids)
         log_probs = torch.where(hidden, best, log_probs)  # others keep that of the iteration that wrote them
-    return Filled(ids, log_probs)
+    return MaskPredictOutput(ids, log_probs)

@@ -1,8 +1,8 @@
-"""The rows that are written together, and for a lane the inputs that are read for rows to come.
+"""The rows that are written together, and for a continuous batch the inputs that are read for rows to come.
 
-`StateRows` are those of a call. `RunningBatch` is what a lane needs; `JoinedRows` is the plain one, for every step
-function whose states can be joined.
-`inference.slots.Slots` gives the same outputs on fast steps, without copies of rows that stay.
+`StateRows` are those of a call. `RunningBatch` is what a continuous batch needs; `JoinedRows` is the plain one, for
+every step function whose states can be joined. `inference.slots.Slots` gives the same outputs on fast steps, without
+copies of rows that stay.
 """
 
 from collections.abc import Iterator, Sequence
@@ -108,7 +108,7 @@ class JoinedRows:
     def reading(self, ids: Sequence[int]) -> JoinedReading:
         """An input that is to be read."""
         row = torch.tensor([list(ids)], dtype=torch.long, device=self.device)
-        parts = self.step_function.begin_in_parts(row, None, self.part)
+        parts = self.step_function.prefill_in_chunks(row, None, self.part)
         return JoinedReading(int(first_tokens(self.step_function, row, None, None)), parts, min(len(ids), self.part))
 
     def read(self, readings: Sequence[JoinedReading], part: int) -> None:

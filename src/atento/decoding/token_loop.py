@@ -1,7 +1,7 @@
 """The token loop: greedy search and sampling, one token of each output a step; outputs that have ended leave.
 
 An output is a function of its request alone, whatever is beside it: the rows of one step share the network and nothing
-else. Offline the outputs of a call begin together (`token_steps`); in a `lane.Lane` they come and go. See
+else. Offline the outputs of a call begin together (`token_steps`); in a `ContinuousBatch` they come and go. See
 docs/notes.md#h1 to #h5.
 """
 
@@ -49,7 +49,7 @@ class Output:
     """One output that is being written.
 
     Attributes:
-        input_ids: the source, or the prompt, for a lane that reads it.
+        input_ids: the source, or the prompt, for a continuous batch that reads it.
         strategy: greedy search, or sampling.
         request: of this output alone, or of all rows of a batch.
         number: of the sample, where the input has several.
@@ -233,8 +233,10 @@ def _chosen(outputs: Sequence[Output], allowed: Tensor, live: list[int]) -> Tens
         else:
             keys = torch.tensor([outputs[row].key for row in rows], device=allowed.device)
             lengths = [len(outputs[row].ids) for row in rows]  # positions in the streams of random numbers
-            is_level = min(lengths) == max(lengths)  # as in a batch: one number for all is faster
-            chosen = draw(scores, filters, keys, lengths[0] if is_level else torch.tensor(lengths, device=keys.device))
+            equal_lengths = min(lengths) == max(lengths)  # as in a batch: one number for all is faster
+            chosen = draw(
+                scores, filters, keys, lengths[0] if equal_lengths else torch.tensor(lengths, device=keys.device)
+            )
         if is_all:
             return chosen
         tokens = torch.zeros(len(outputs), dtype=torch.long, device=chosen.device) if tokens is None else tokens

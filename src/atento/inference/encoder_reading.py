@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.kernels import attend, choose_for_reading
-from atento.attention.lowering import LoweredMask, lower
 from atento.attention.masks import padding
 from atento.attention.multihead import PositionTerms, Projection
+from atento.attention.prepared_mask import PreparedMask, prepare_mask
 from atento.attention.relative_terms import ProjectedScheme
 from atento.base.precision import cpu_features, threads_for
 from atento.inference.engine import runs_alone
@@ -27,7 +27,7 @@ from atento.inference.int8_linear import FixedInt8Linear, RowInt8Linear
 from atento.inference.onnx_reading import EncoderGraph
 from atento.inference.packed_linear import Activation, PackedLinear, Precision, with_round_number
 from atento.inference.packed_modules import PackedModule, pack, pack_modules
-from atento.inference.plain import moved_to_front, padded
+from atento.inference.plain import left_align, padded
 from atento.networks.int8_projection import Int8Projection, has_int8_weights
 from atento.networks.layers import Block
 from atento.networks.stack.stack import Stack, linear_maps
@@ -45,7 +45,7 @@ class Rows:
 
     span: slice  # their tokens
     lengths: list[int]  # of each row
-    masks: list[LoweredMask] = field(default_factory=list)  # of each layer
+    masks: list[PreparedMask] = field(default_factory=list)  # of each layer
     terms: list[PositionTerms | None] = field(default_factory=list)  # of each layer
     places: Tensor | None = None  # where the tokens are in rows padded to the longest, (N,); None: all rows are as long
     tokens: Tensor | None = None  # (B·L,) the token at each place; at padding any token of the row
@@ -194,10 +194,11 @@ class PackedStack:
                 rows.tokens = (firsts.unsqueeze(1) + columns.where(is_real, 0)).flatten()  # padding: the first token
                 rows.places = is_real.flatten().nonzero().squeeze(1)  # where real tokens stand in the padded group
                 real = padding(own)
-            lowered = {
-                id(mask): lower(mask if real is None else mask & real, longest, longest, device) for mask in stack.masks
+            prepared = {
+                id(mask): prepare_mask(mask if real is None else mask & real, longest, longest, device)
+                for mask in stack.masks
             }
-            rows.masks = [lowered[id(mask)] for mask in stack.masks]
+            rows.masks = [prepared[id(mask)] for mask in stack.masks]
             rows.terms = stack.positions.terms(
                 stack.positions.consecutive(longest, longest, device), self.attention_type
             )
@@ -339,7 +340,7 @@ class SourceReader:
 
     def encoded(self, ids: Tensor, token_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """ids (B,S) -> encoded (B,S,D) and the mask of real tokens (B,S), both with padding behind the tokens."""
-        ids, token_mask = moved_to_front(ids, token_mask)
+        ids, token_mask = left_align(ids, token_mask)
         if self._packed is None:
             return self._network.encode(ids, source_token_mask=token_mask), token_mask
         real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask

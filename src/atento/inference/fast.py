@@ -40,7 +40,14 @@ from atento.inference.onnx_reading import SourceGraph
 from atento.inference.onnx_steps import StepGraph
 from atento.inference.packed_linear import Precision, with_round_number
 from atento.inference.packed_modules import Kept, copy_sharing_weights, pack, pack_decoder, pack_modules
-from atento.inference.plain import ROUNDING, ROUNDING_INT8, PlainStepFunction, all_but_last, last_tokens, moved_to_front
+from atento.inference.plain import (
+    ROUNDING,
+    ROUNDING_INT8,
+    PlainStepFunction,
+    last_tokens,
+    left_align,
+    without_last_token,
+)
 from atento.inference.ragged_rows import FastRows
 from atento.networks.int8_projection import hold_tables_in_8_bits
 from atento.networks.layers import BlockState
@@ -130,12 +137,12 @@ class FastStepFunction:
     @torch.inference_mode()
     def begin(self, ids: Tensor, token_mask: Tensor | None) -> FastState:
         """ids (B,S), sources or prompts -> the state of B rows."""
-        *_, state = self.begin_in_parts(ids, token_mask, ids.shape[1])
+        *_, state = self.prefill_in_chunks(ids, token_mask, ids.shape[1])
         assert state is not None
         return state
 
     @torch.inference_mode()
-    def begin_in_parts(
+    def prefill_in_chunks(
         self, ids: Tensor, token_mask: Tensor | None, size: int, known: Sequence[KeyValues] = ()
     ) -> Iterator[FastState | None]:
         """As `begin`, where a prompt is read `size` tokens at a time: None after each part, and the state at last.
@@ -153,7 +160,7 @@ class FastStepFunction:
             yield state
             return
         if self.source_graph is not None and self.source_graph.takes(ids.shape[1], ids.numel()):
-            ids, token_mask = moved_to_front(ids, token_mask)
+            ids, token_mask = left_align(ids, token_mask)
             lengths = [ids.shape[1]] * len(ids) if token_mask is None else token_mask.sum(dim=1).tolist()
             state.source = self.source_graph.padded(ids, lengths)
         else:
@@ -187,7 +194,7 @@ class FastStepFunction:
         self, ids: Tensor, token_mask: Tensor | None, state: FastState, size: int, known: Sequence[KeyValues]
     ) -> Iterator[None]:
         """All but each prompt's last token, in parts; shorter prompts are moved to end at the same column."""
-        ids, real = all_but_last(ids, token_mask)
+        ids, real = without_last_token(ids, token_mask)
         columns = ids.shape[1]
         if not columns:
             return
@@ -258,8 +265,8 @@ class FastStepFunction:
             logits = at_least_float32(self.project(self.read_output(hidden)))  # (R·T,V)
         return logits.unflatten(0, tokens.shape), state.changed(counts)  # (R,T,V)
 
-    def take_back(self, state: FastRows, counts: Sequence[int]) -> FastRows:
-        """As `decoding.contract.Rewinding.take_back`."""
+    def crop(self, state: FastRows, counts: Sequence[int]) -> FastRows:
+        """As `decoding.contract.Rewinding.crop`."""
         return state.changed([-count for count in counts])
 
     def graph_for(self, rows: int, length: int) -> StepGraph | None:

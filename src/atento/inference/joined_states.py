@@ -38,13 +38,13 @@ def joined(states: Sequence[FastState]) -> FastState:
         _joined_columns([state.cache.values for state in states], states, length, dtype),
     )
     starts = torch.cat(own) - length  # at or below 0
-    is_level = not bool(starts.any())
+    equal_lengths = not bool(starts.any())
     result = FastState(
         cache,
         width,
         length,
-        None if is_level and width == 1 else _joined_mask(states, length, dtype),
-        None if is_level else starts,
+        None if equal_lengths and width == 1 else _joined_mask(states, length, dtype),
+        None if equal_lengths else starts,
         rows=len(starts),
         beam_cache_dtype=states[0].beam_cache_dtype,
     )

@@ -39,7 +39,7 @@ def last_tokens(ids: Tensor, token_mask: Tensor | None, start_id: int) -> Tensor
     return known.gather(1, last.unsqueeze(1)).squeeze(1)
 
 
-def moved_to_front(ids: Tensor, token_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def left_align(ids: Tensor, token_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """ids and token mask (B,S) with the real tokens first in each row, their order kept."""
     if token_mask is None or not bool((token_mask[:, 1:] & ~token_mask[:, :-1]).any()):
         return ids, token_mask
@@ -47,7 +47,7 @@ def moved_to_front(ids: Tensor, token_mask: Tensor | None) -> tuple[Tensor, Tens
     return ids.gather(1, order), token_mask.gather(1, order)
 
 
-def all_but_last(ids: Tensor, token_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def without_last_token(ids: Tensor, token_mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Prompts without their last real token, and their token mask, both (B,T-1); real tokens are last in each row."""
     real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
     order = torch.argsort(real.int(), dim=1, stable=True)  # padding first, the order of real tokens kept
@@ -87,28 +87,28 @@ class PlainStepFunction:
     @torch.inference_mode()
     def begin(self, ids: Tensor, token_mask: Tensor | None) -> PromptState:
         """The state after sources (B,S), or after all of each prompt (B,T) but its last real token."""
-        *_, state = self.begin_in_parts(ids, token_mask, max(1, ids.shape[1]))
+        *_, state = self.prefill_in_chunks(ids, token_mask, max(1, ids.shape[1]))
         assert state is not None
         return state
 
     @torch.inference_mode()
-    def begin_in_parts(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[PromptState | None]:
+    def prefill_in_chunks(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[PromptState | None]:
         """As `begin`, where a prompt is read `size` tokens at a time: None after each part, and the state at last."""
         if isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq):
-            ids, token_mask = moved_to_front(ids, token_mask)  # so that padding on either side gives the same positions
+            ids, token_mask = left_align(ids, token_mask)  # so that padding on either side gives the same positions
             with unobserved():
                 encoded = self.network.encode(ids, source_token_mask=token_mask)
                 source_state = self.network.decoder.begin(encoded, token_mask)
             yield PromptState(source_state, len(ids))
             return
-        ids, real = all_but_last(ids, token_mask)  # the last one is read by the first step
-        state, columns, is_level = self.network.begin(), ids.shape[1], bool(real.all())
-        positions = None if is_level or self.network.stepwise else real_positions(real)
+        ids, real = without_last_token(ids, token_mask)  # the last one is read by the first step
+        state, columns, equal_lengths = self.network.begin(), ids.shape[1], bool(real.all())
+        positions = None if equal_lengths or self.network.stepwise else real_positions(real)
         # a recurrent network also reads no token, because its state has no rows before
         for first in range(0, max(columns, int(self.network.stepwise)), size):
             part = slice(first, first + size)
             part_positions = None if positions is None else positions[:, part]
-            self._read(ids[:, part], None if is_level else real[:, : first + size], part_positions, state)
+            self._read(ids[:, part], None if equal_lengths else real[:, : first + size], part_positions, state)
             if first + size < columns:
                 yield None
         yield PromptState(state, len(ids)) if positions is None else PromptState(state, len(ids), real, real.sum(dim=1))
@@ -154,8 +154,8 @@ class PlainStepFunction:
         output = self._read(tokens, real, positions, state.stack)
         return at_least_float32(self.network.project(output.hidden)), state.changed(counts)
 
-    def take_back(self, state: StackRows, counts: Sequence[int]) -> StackRows:
-        """As `decoding.contract.Rewinding.take_back`."""
+    def crop(self, state: StackRows, counts: Sequence[int]) -> StackRows:
+        """As `decoding.contract.Rewinding.crop`."""
         return state.changed([-count for count in counts])
 
     @torch.inference_mode()
@@ -169,7 +169,7 @@ class PlainStepFunction:
         if not observing(self.network):
             return
         if isinstance(self.network, EncoderDecoder | RecurrentSeq2Seq):
-            ids, token_mask = moved_to_front(ids, token_mask)
+            ids, token_mask = left_align(ids, token_mask)
             target, _ = padded([[self.start_id, *row] for row in written], self.pad_id, ids.device)
             self.network(ids, target, source_token_mask=token_mask, project=False)
             return

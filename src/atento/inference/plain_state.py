@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.attention import lowering
+from atento.attention import prepared_mask
 from atento.attention.multihead import KeyValues, Selectable
 from atento.networks.layers import BlockState
 from atento.networks.stack.stack import StackState
@@ -65,7 +65,7 @@ def joined(states: Sequence[PromptState]) -> PromptState:
         for layer in zip(*(state.stack.blocks for state in states))
     ]
     masks = [state.stack.memory_mask for state in states if state.stack.memory_mask is not None]
-    stack = StackState(blocks, length, lowering.joined_masks(masks, rows) if masks else None)
+    stack = StackState(blocks, length, prepared_mask.joined_masks(masks, rows) if masks else None)
     if bool((all_lengths == length).all()):
         return PromptState(stack, len(all_lengths))
     # columns (R,S) become the last ones of (R,length): the first ones are 0, or left out by a negative padding

@@ -13,7 +13,7 @@ from torch import Tensor
 from atento.attention.masks import prefix
 from atento.attention.multihead import Selectable
 from atento.attention.observe import observing, unobserved
-from atento.inference.plain import ROUNDING, all_but_last, last_tokens, padded
+from atento.inference.plain import ROUNDING, last_tokens, padded, without_last_token
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack_decoders import Decoder
 from atento.networks.stack.stack_positions import real_positions
@@ -63,7 +63,7 @@ class PrefixStepFunction:
     @torch.inference_mode()
     def begin(self, ids: Tensor, token_mask: Tensor | None) -> TextState:
         """The state after all of each prompt in ids (B,T) but its last real token."""
-        ids, real = all_but_last(ids, token_mask)
+        ids, real = without_last_token(ids, token_mask)
         columns = ids.shape[1] if self.prompt == "prefix" else 0
         return TextState(ids, real, torch.full((len(ids),), columns, device=ids.device))
 
@@ -98,8 +98,8 @@ class PrefixStepFunction:
         logits = at_least_float32(self.network.project(hidden[:, -count:]))  # (R,T,V)
         return logits, TextState(ids, real, state.prefix).ending_together()
 
-    def take_back(self, state: TextState, counts: Sequence[int]) -> TextState:
-        """As `decoding.contract.Rewinding.take_back`."""
+    def crop(self, state: TextState, counts: Sequence[int]) -> TextState:
+        """As `decoding.contract.Rewinding.crop`."""
         columns = torch.arange(state.ids.shape[1], device=state.ids.device)
         remaining = columns < len(columns) - torch.tensor(counts, device=columns.device).unsqueeze(1)
         return TextState(state.ids, state.real & remaining, state.prefix).ending_together()
@@ -107,7 +107,7 @@ class PrefixStepFunction:
     def _read(self, ids: Tensor, real: Tensor, columns: Tensor) -> Tensor:
         """One forward pass over texts (R,T) -> (R,T,D)."""
         padding = {} if bool(real.all()) else {"token_mask": real, "position_ids": real_positions(real)}
-        mask = self.network.in_place_of_its_mask(prefix(columns))
+        mask = self.network.with_own_window(prefix(columns))
         return cast(Tensor, self.network(ids, mask=mask, project=False, **padding).hidden)
 
     @torch.inference_mode()

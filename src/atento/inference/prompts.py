@@ -30,7 +30,7 @@ def common_length(first: Sequence[int], second: Sequence[int]) -> int:
     return count
 
 
-class PromptMemory:
+class PrefixCache:
     """The keys and values of prompts that were read last.
 
     Args:
@@ -70,17 +70,17 @@ class PromptMemory:
             self._read.popitem(last=False)
 
 
-class RememberingSteps(FastStepFunction):
+class PrefixCachingSteps(FastStepFunction):
     """The steps `inner` of a decoder, which hold the prompts that they read last in `memory`."""
 
-    def __init__(self, inner: FastStepFunction, memory: PromptMemory) -> None:
+    def __init__(self, inner: FastStepFunction, memory: PrefixCache) -> None:
         vars(self).update(vars(inner))
         self.memory = memory
 
-    def begin_in_parts(
+    def prefill_in_chunks(
         self, ids: Tensor, token_mask: Tensor | None, size: int, known: Sequence[KeyValues] = ()
     ) -> Iterator[FastState | None]:
-        """As `FastStepFunction.begin_in_parts`; what is known is looked up in the memory.
+        """As `FastStepFunction.prefill_in_chunks`; what is known is looked up in the memory.
 
         Prompts that are long enough to be remembered are read one by one, because the next one may begin alike.
         """
@@ -88,7 +88,7 @@ class RememberingSteps(FastStepFunction):
         prompts = [row[is_real].tolist() for row, is_real in zip(ids, real)]
         short = [row for row, prompt in enumerate(prompts) if len(prompt) <= self.memory.shortest]
         long = [row for row, prompt in enumerate(prompts) if len(prompt) > self.memory.shortest]
-        together = [super().begin_in_parts(ids[short], real[short], size)] if short else []
+        together = [super().prefill_in_chunks(ids[short], real[short], size)] if short else []
         states = list[FastState]()
         for state in chain(*together, *(self._begin_one(prompts[row], ids.device, size) for row in long)):
             if state is None:
@@ -105,7 +105,7 @@ class RememberingSteps(FastStepFunction):
         """Read one prompt, but for the tokens that it has in common with another one."""
         count, known = self.memory.longest(prompt[:-1])
         self.memory.skipped += count
-        for state in super().begin_in_parts(torch.tensor([prompt], device=device), None, size, known):
+        for state in super().prefill_in_chunks(torch.tensor([prompt], device=device), None, size, known):
             if state is not None:
                 length, cache = len(prompt) - 1, state.cache
                 keys, values = (

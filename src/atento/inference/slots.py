@@ -21,7 +21,7 @@ from atento.attention.relative_terms import QueryKeyPositions
 from atento.inference.fast import FastStepFunction, SelfAttention
 from atento.inference.fast_state import StepPositions
 from atento.inference.onnx_steps import StepGraph
-from atento.inference.prompts import PromptMemory, common_length
+from atento.inference.prompts import PrefixCache, common_length
 from atento.inference.slot_buffer import SlotBuffer
 
 PATIENCE = 4  # steps of the rows that a source waits for others, because several are read faster together
@@ -63,7 +63,7 @@ class Slots:
         lengths: the number of tokens that the rows of each slot have read.
     """
 
-    def __init__(self, steps: FastStepFunction, memory: PromptMemory | None = None, width: int = 1) -> None:
+    def __init__(self, steps: FastStepFunction, memory: PrefixCache | None = None, width: int = 1) -> None:
         self.steps, self.memory, self.width = steps, memory, width
         self.device = next(steps.embedding.parameters()).device
         self.lengths: list[int] = []
@@ -289,13 +289,13 @@ class Slots:
         steps, (count, columns, new) = self.steps, self._begin_columns()
         slots = torch.arange(count, device=self.device).unsqueeze(1)
         past = list(self._past.layers(count, columns))  # of each layer
-        is_level = self.width == 1 and min(self._next_columns) + 1 == columns  # one row a slot, all equally long
-        terms = self._terms(columns, None if is_level else self._past.mask(count, columns), past[0][0])
+        equal_lengths = self.width == 1 and min(self._next_columns) + 1 == columns  # one row a slot, all equally long
+        terms = self._terms(columns, None if equal_lengths else self._past.mask(count, columns), past[0][0])
 
         def attend(layer: int, projected: Tensor) -> Tensor:
             q, k, v = steps.split(projected, self.width, terms.rotations[layer])
             past_keys, past_values = past[layer]
-            if is_level:
+            if equal_lengths:
                 past_keys[:, :, -1:], past_values[:, :, -1:] = k, v
             else:
                 past_keys[slots, :, new] = k.transpose(1, 2).to(past_keys)  # slots (S,1), new (S,w) -> (S,w,Hkv,K)

@@ -15,7 +15,7 @@ from atento.inspection.maps import Head, Side, WordWeights
 from atento.inspection.page import attention_page
 from atento.inspection.standalone import framed, plain
 from atento.inspection.word_groups import Matrix, merge_words, strongest_sources
-from atento.storage.whole_file import write_output
+from atento.storage.atomic_files import write_output
 
 KINDS = ("encoder", "decoder", "cross")
 NOTEBOOK_WEIGHTS = 1_000_000  # limit of a page inside a notebook, whose file it is saved in: about 6 MB

@@ -24,7 +24,7 @@ _TOLERANCE = 0.01  # of the largest total: a larger error of the integral takes 
 
 
 @dataclass(frozen=True)
-class Reading:
+class AttributedInput:
     """One row that a network reads, and the O numbers that are explained."""
 
     # tensors of one row by name, as `values` takes them: ids (1,L) or characters (1,L,C), and others
@@ -98,13 +98,13 @@ class EmbeddedNetwork:
         self._seen[id(inputs[0])] = output  # by the ids that it was given
         return self._given.get(id(inputs[0]))  # None: the output as it is
 
-    def run(self, reading: Reading, inputs: Inputs, vectors: Mapping[str, Tensor]) -> Tensor:
+    def run(self, reading: AttributedInput, inputs: Inputs, vectors: Mapping[str, Tensor]) -> Tensor:
         """The values (B,O) for inputs of B rows, with vectors (B,L,E) in place of those of the ids of some inputs."""
         self._given, self._seen = {id(inputs[name]): value for name, value in vectors.items()}, {}
         return reading.values(self.network, inputs)
 
     @torch.no_grad()
-    def vectors(self, reading: Reading, inputs: Inputs) -> dict[str, Tensor]:
+    def vectors(self, reading: AttributedInput, inputs: Inputs) -> dict[str, Tensor]:
         """The vectors (1,L,E) of each input of ids, of one row.
         Raises CapabilityError: the network does not embed them.
         """
@@ -115,7 +115,7 @@ class EmbeddedNetwork:
 
 
 def integrated_gradients(
-    network: Network, reading: Reading, baseline_id: int | None = None, steps: int | None = None
+    network: Network, reading: AttributedInput, baseline_id: int | None = None, steps: int | None = None
 ) -> Attribution:
     """Integrated gradients: (x - x') · ∫ ∂f/∂x (x' + α (x - x')) dα over 0 to 1 (Sundararajan et al. 2017).
 
@@ -153,7 +153,7 @@ def integrated_gradients(
         count *= 2  # twice the points
 
 
-def gradient_input(network: Network, reading: Reading) -> Attribution:
+def gradient_input(network: Network, reading: AttributedInput) -> Attribution:
     """Gradient times input: x · ∂f/∂x, for special tokens too (Shrikumar et al. 2016)."""
     embedded = EmbeddedNetwork(network)
     vectors = embedded.vectors(reading, reading.inputs)
@@ -170,7 +170,7 @@ def _zeroed(vectors: Tensor, kept: Sequence[bool]) -> Tensor:
 
 def _along_path(
     embedded: EmbeddedNetwork,
-    reading: Reading,
+    reading: AttributedInput,
     vectors: Mapping[str, Tensor],
     start: Mapping[str, Tensor],
     alphas: NDArray[np.float64],
@@ -206,7 +206,7 @@ def _numbers(values: Tensor) -> Scores:
 
 
 @torch.no_grad()
-def leave_out(network: Network, reading: Reading, mask_id: int | None = None) -> Attribution:
+def leave_out(network: Network, reading: AttributedInput, mask_id: int | None = None) -> Attribution:
     """What each number loses when a group is left out: f(x) - f(x without it).
 
     Args:
@@ -237,7 +237,7 @@ def leave_out(network: Network, reading: Reading, mask_id: int | None = None) ->
     return Attribution(scores, scores.sum(axis=1), values)
 
 
-def _masked(reading: Reading, columns: Mapping[str, Sequence[bool]], mask_id: int) -> dict[str, Tensor]:
+def _masked(reading: AttributedInput, columns: Mapping[str, Sequence[bool]], mask_id: int) -> dict[str, Tensor]:
     """The inputs with the mask in place of the ids of the columns that are False."""
     inputs = dict(reading.inputs)
     for name, kept in columns.items():
@@ -245,7 +245,7 @@ def _masked(reading: Reading, columns: Mapping[str, Sequence[bool]], mask_id: in
     return inputs
 
 
-def _removable(reading: Reading, columns: Mapping[str, Sequence[bool]]) -> bool:
+def _removable(reading: AttributedInput, columns: Mapping[str, Sequence[bool]]) -> bool:
     """Whether the columns that are False can be removed: a token remains, before each position that is read."""
     for name, of in reading.positions.items():
         positions = reading.inputs[name][0].tolist()  # of the only row
@@ -255,7 +255,7 @@ def _removable(reading: Reading, columns: Mapping[str, Sequence[bool]]) -> bool:
     return all(any(kept) for kept in columns.values())
 
 
-def _removed(reading: Reading, columns: Mapping[str, Sequence[bool]]) -> dict[str, Tensor]:
+def _removed(reading: AttributedInput, columns: Mapping[str, Sequence[bool]]) -> dict[str, Tensor]:
     """The inputs without the columns that are False; positions move with their columns."""
     inputs = dict(reading.inputs)
     for name in (*columns, *reading.follows):
@@ -267,7 +267,7 @@ def _removed(reading: Reading, columns: Mapping[str, Sequence[bool]]) -> dict[st
     return inputs
 
 
-def rollout(network: Network, reading: Reading) -> Attribution:
+def rollout(network: Network, reading: AttributedInput) -> Attribution:
     """Attention rollout: the weights of all layers multiplied, each half residual connection (Abnar & Zuidema 2020).
 
     A layer is ½ A + ½ I with A the mean of its heads, each row divided by its sum. In a decoder that reads a source,
@@ -317,6 +317,6 @@ def _half_residual(weights: Scores) -> Scores:
     return shares
 
 
-def _shares(reading: Reading, columns: Mapping[str, Scores], values: Scores) -> Attribution:
+def _shares(reading: AttributedInput, columns: Mapping[str, Scores], values: Scores) -> Attribution:
     scores = reading.by_group(columns)
     return Attribution(scores, scores.sum(axis=1), values)

@@ -12,7 +12,7 @@ from atento.inspection import palette
 from atento.inspection.figures import svg
 from atento.inspection.standalone import framed, page
 from atento.inspection.token_display import display_width, padded, shorten, visible
-from atento.storage.whole_file import write_output
+from atento.storage.atomic_files import write_output
 
 ENDINGS = (".html", ".svg", ".json")
 _BAR = 24  # columns of the longest bar in a terminal

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atento.attention.kernels import attend, attention_weights, by_head
-from atento.attention.lowering import lower
+from atento.attention.kernels import attend, attention_weights, repeat_kv
 from atento.attention.multihead import PositionTerms
+from atento.attention.prepared_mask import prepare_mask
 from atento.attention.relative_terms import RelativeTerms
 from atento.base.errors import UsageError
 from atento.inspection.ablation import attentions
@@ -72,21 +72,21 @@ def head_steps(network: nn.Module, kind: str, layer: int, run: Callable[[], obje
     n_heads, scale = attention.n_heads, attention.d_head**-0.5 if attention.scale is None else attention.scale
     mask = read.get("mask")
     if terms.block_router is not None:  # its choice becomes a mask
-        mask = terms.block_router.allowed(rotated_q, by_head(rotated_k, n_heads), mask)
+        mask = terms.block_router.allowed(rotated_q, repeat_kv(rotated_k, n_heads), mask)
     relative: RelativeTerms | None = None
     if terms.relative is not None:
         relative = terms.relative.projected(attention.project_positions)
-    all_k = by_head(rotated_k, n_heads)  # (B,H,S,K)
+    all_k = repeat_kv(rotated_k, n_heads)  # (B,H,S,K)
     shape = (*q.shape[1:3], all_k.shape[2])  # (H,T,S)
     position = None if relative is None else relative.scores(rotated_q * scale, all_k, scale)
-    allowed = lower(mask, shape[1], shape[2], q.device).allowed
+    allowed = prepare_mask(mask, shape[1], shape[2], q.device).allowed
     weights = attention_weights(rotated_q, rotated_k, mask=mask, scale=scale, relative=relative)
     rotates, sparsifier = bool(terms.rotations), None if relative is None else relative.sparsifier
     added = None if relative is None else relative.values(weights)
     return HeadSteps(
         queries=q[0],  # (H,T,K) of the first text
-        keys=by_head(k, n_heads)[0],
-        values=by_head(v, n_heads)[0],
+        keys=repeat_kv(k, n_heads)[0],
+        values=repeat_kv(v, n_heads)[0],
         rotated_queries=rotated_q[0] if rotates else None,
         rotated_keys=all_k[0] if rotates else None,
         scale=scale,

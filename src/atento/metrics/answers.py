@@ -11,7 +11,7 @@ from unicodedata import category
 
 from atento.base.errors import UsageError
 from atento.base.nfc import tag_of
-from atento.metrics.bleu import is_spaceless, with_characters_apart
+from atento.metrics.bleu import is_unsegmented, split_characters
 from atento.metrics.label_counts import precision_recall_f1, summed
 from atento.metrics.score import Score, check_pairs, ratio
 
@@ -51,7 +51,7 @@ def squad(predictions: Sequence[str], references: Answers, *, language: str = "e
         raise UsageError(f"`language` must be a code such as en: got {language!r}")
     articles = ARTICLES.get(code, ())
     rows, every = [], _answers(predictions, references)
-    characters = is_spaceless(chain(*every))
+    characters = is_unsegmented(chain(*every))
     for number, (prediction, answers) in enumerate(zip(predictions, every), 1):
         answer_text, *right = (normalized(text, articles, characters=characters) for text in (prediction, *answers))
         if version == "2.0":
@@ -89,7 +89,7 @@ def normalized(text: str, articles: Sequence[str], *, characters: bool = False) 
     """
     text = text.lower().translate(_PUNCTUATION)
     if characters:
-        text = with_characters_apart("".join(sign for sign in text if not category(sign).startswith("P")))
+        text = split_characters("".join(sign for sign in text if not category(sign).startswith("P")))
     if articles:
         text = re.sub(rf"\b(?:{'|'.join(articles)})\b", " ", text)
     return " ".join(text.split())

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from atento.base.errors import MissingPartError, UsageError, nearest
-from atento.metrics.score import Score, doubt, ratio
+from atento.metrics.score import Score, ratio, warn_score
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -56,7 +56,7 @@ def bleu(
     score = _scored("BLEU", metric, predictions, streams, _bleu_parts, _value_of(single))
     longest = int(max(row[1] for row in score.segments))
     if 0 < longest < max_order:
-        doubt(
+        warn_score(
             f"no reference has more than {longest} words by the tokenizer {tokenize}, and BLEU counts runs of "
             f"{max_order}: equal texts have BLEU 0 too; chrf compares short texts"
         )
@@ -124,11 +124,11 @@ def ter(
     from sacrebleu.metrics.ter import TER
 
     streams = reference_streams(predictions, references)
-    tokenize = tokenize or ("char" if is_spaceless(chain(*streams)) else "tercom")
+    tokenize = tokenize or ("char" if is_unsegmented(chain(*streams)) else "tercom")
     if tokenize not in ("tercom", "char"):
         raise UsageError(f"unknown TER tokenizer {tokenize!r}{nearest(tokenize, ['tercom', 'char'])}")
     if tokenize == "char":
-        predictions, *streams = ([*map(with_characters_apart, texts)] for texts in (predictions, *streams))
+        predictions, *streams = ([*map(split_characters, texts)] for texts in (predictions, *streams))
     metric, names = TER(normalized=normalized, case_sensitive=case_sensitive), ("edits", "reference_length")
     score = _scored("TER", metric, predictions, streams, lambda _, total: dict(zip(names, map(float, total))))
     return replace(score, settings=score.settings.replace("tok:tercom", f"tok:{tokenize}"))
@@ -231,7 +231,7 @@ def reference_streams(predictions: Sequence[str], references: References) -> lis
         if not isinstance(text, str):
             raise UsageError(f"predictions and references must be strings: got {text!r}")
     if not any(text.strip() for text in chain(*streams)):
-        doubt("every reference is empty, so that a score says little")
+        warn_score("every reference is empty, so that a score says little")
     return streams
 
 
@@ -288,12 +288,12 @@ def sacrebleu_tokenizer(texts: Iterable[str]) -> str:
     return {"spaced": "13a", "han": "zh"}.get(script, "char")
 
 
-def is_spaceless(texts: Iterable[str]) -> bool:
+def is_unsegmented(texts: Iterable[str]) -> bool:
     """Whether most words of texts are in a script without spaces."""
     return script_of(texts) not in ("spaced", "hangul")
 
 
-def with_characters_apart(text: str) -> str:
+def split_characters(text: str) -> str:
     """The text with spaces around each character of a script without spaces; marks stay with what they stand on."""
     if text.isascii() or _CHARACTER.search(text) is None:
         return text
@@ -307,4 +307,4 @@ def with_characters_apart(text: str) -> str:
 
 def split_words(text: str) -> list[str]:
     """Words between spaces; in scripts without spaces each character is one."""
-    return with_characters_apart(text).split()
+    return split_characters(text).split()

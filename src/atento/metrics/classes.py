@@ -9,7 +9,7 @@ from html import escape
 
 from atento.base.errors import UsageError
 from atento.metrics.label_counts import count_rows, f1_of, label_name, label_names, label_parts, label_streams, summed
-from atento.metrics.score import Score, check_pairs, doubt, ratio
+from atento.metrics.score import Score, check_pairs, ratio, warn_score
 
 Label = str | int | bool
 Labels = Sequence[Label]
@@ -171,7 +171,7 @@ def multilabel_f1(
     """
     ours, theirs = _checked(predictions, references)
     if not any(theirs):
-        doubt("no example has a right label, so that F1 is 0 whatever is predicted")
+        warn_score("no example has a right label, so that F1 is 0 whatever is predicted")
     labels = sorted(set().union(*ours, *theirs))
     rows = count_rows(((labels & right, labels, right) for labels, right in zip(ours, theirs)), labels)
     return _f1("multi-label F1", labels, rows, average, positive, sides=sides)

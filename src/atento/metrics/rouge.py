@@ -10,8 +10,8 @@ from itertools import chain
 
 from atento.base.errors import MissingPartError, UsageError, nearest
 from atento.base.nfc import nfc
-from atento.metrics.bleu import References, Split, bleu, is_spaceless, reference_streams, split_words
-from atento.metrics.score import Score, doubt, ratio
+from atento.metrics.bleu import References, Split, bleu, is_unsegmented, reference_streams, split_words
+from atento.metrics.score import Score, ratio, warn_score
 
 KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 SIDES = ("precision", "recall", "f")
@@ -54,7 +54,7 @@ def rouge(
         rows.append([*(number for sides in best for number in sides), 1.0])  # the 1 counts the text
     total = [sum(column) for column in zip(*rows)]
     if not any(total[:-1]) and any(map(str.strip, streams[0])) and not any(map(split, streams[0])):
-        doubt(f"no reference has a word by the tokenizer {tokenize}: equal texts have ROUGE 0 too")
+        warn_score(f"no reference has a word by the tokenizer {tokenize}: equal texts have ROUGE 0 too")
     parts = {name: 100 * part / len(rows) for name, part in zip(PARTS, total)}
     settings = f"nrefs:{len(streams)}|case:lc|tok:{tokenize}|stem:{stem}"
     mean = partial(ratio, at=PARTS.index("rougeL_f"), times=100)
@@ -235,7 +235,7 @@ def token_f1(predictions: Sequence[str], references: References, *, lowercase: b
         UsageError: the lengths differ, or there is nothing to score.
     """
     streams = reference_streams(predictions, references)
-    characters = is_spaceless(chain(*streams))
+    characters = is_unsegmented(chain(*streams))
     split = split_words if characters else str.split
     rows = []
     for prediction, *answers in zip(predictions, *streams):

@@ -21,7 +21,7 @@ Outputs = Literal[
 _BLOCK = 4_000_000  # sampled segments in memory at once: 32 MB
 
 
-def doubt(sentence: str) -> None:
+def warn_score(sentence: str) -> None:
     """Warn of a score that says little."""
     warnings.warn(sentence, ScoreWarning, stacklevel=3)
 
@@ -133,7 +133,7 @@ def resampled(scores: Sequence[Score], samples: int, seed: int) -> Iterator[tupl
         raise UsageError(f"`samples` must be at least 1: got {samples}")
     number = len(scores[0].segments)
     if number == 1:
-        doubt("one item alone does not vary: its interval has no width, and a test of it no meaning")
+        warn_score("one item alone does not vary: its interval has no width, and a test of it no meaning")
     rows = [np.asarray(score.segments, dtype=np.float64) for score in scores]
     generator = np.random.default_rng(seed)
     block = max(1, _BLOCK // number)

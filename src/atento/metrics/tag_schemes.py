@@ -174,7 +174,7 @@ def legal_transitions(labels: Sequence[str], scheme: str | None) -> list[list[bo
     return [[scheme is None or may_follow(before, tag, scheme) for tag in tags] for before in tags]
 
 
-def legalized(sentences: Sequence[Sequence[str]], scheme: str | None) -> list[tuple[str, ...]]:
+def repaired(sentences: Sequence[Sequence[str]], scheme: str | None) -> list[tuple[str, ...]]:
     """The tags of sentences; of those that break the scheme, as it writes the entities that `conlleval` finds."""
     return [
         converted(tags, scheme) if scheme is not None and illegal(tags, scheme) else tuple(tags) for tags in sentences

@@ -5,7 +5,7 @@ from operator import eq
 
 from atento.base.errors import UsageError
 from atento.metrics.label_counts import averaged, count_rows, f1_of, label_names, label_parts, summed
-from atento.metrics.score import Score, doubt
+from atento.metrics.score import Score, warn_score
 from atento.metrics.tag_schemes import Span, entities
 
 Sentences = Sequence[Sequence[str]]
@@ -33,7 +33,7 @@ def entity_f1(
     sides = _checked(predictions, references)
     ours, theirs = ([set(entities(tags, scheme)) for tags in side] for side in sides)  # (type, start, end)
     if not any(theirs):
-        doubt("no right tag is part of an entity, so that F1 is 0 whatever is predicted")
+        warn_score("no right tag is part of an entity, so that F1 is 0 whatever is predicted")
     kinds = sorted({span[0] for side in (ours, theirs) for spans in side for span in spans})
     matches = ((_kinds(a & b), _kinds(a), _kinds(b)) for a, b in zip(ours, theirs))
     rows = count_rows(matches, kinds)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from atento.base.errors import UsageError, nearest
-from atento.metrics.bleu import is_spaceless, sacrebleu_tokenizer, split_words
+from atento.metrics.bleu import is_unsegmented, sacrebleu_tokenizer, split_words
 from atento.metrics.ngrams import (
     Floats,
     Ints,
@@ -205,7 +205,7 @@ def token_f1_utility() -> NGramUtility:
     """The token F1 of a pair, as in `atento.metrics.token_f1`, divided by 100."""
 
     def tokens(texts: Texts) -> Tokens:
-        return words([*map(split_words if is_spaceless(texts) else str.split, texts)])
+        return words([*map(split_words if is_unsegmented(texts) else str.split, texts)])
 
     return NGramUtility(tokens, 1, _token_f1)
 

@@ -235,7 +235,7 @@ def _longer(recipe: NetworkConfig) -> str:
 
 
 @torch.no_grad()
-def lengthened(initial: ModelFiles, network: nn.Module, recipe: NetworkConfig) -> ModelFiles:
+def with_longer_positions(initial: ModelFiles, network: nn.Module, recipe: NetworkConfig) -> ModelFiles:
     """The initial model with its learned position tables (L,D) extended to the length of the network's.
 
     The key `longer` of the recipe's positions says how: new rows, or the old ones interpolated (docs/notes.md#b2).
@@ -254,7 +254,7 @@ def lengthened(initial: ModelFiles, network: nn.Module, recipe: NetworkConfig) -
     return replace(initial, weights=weights)
 
 
-def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) -> None:
+def pretrained_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) -> None:
     """Give a new network the weights of the initial model.
 
     A head for other labels, and a head, a pooler or a mix of layers that the model does not have, or has for another
@@ -262,7 +262,7 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     out.
     Raises ModelError: a weight is missing or unexpected, or of another shape.
     """
-    files = lengthened(initial, network, recipe)
+    files = with_longer_positions(initial, network, recipe)
     fresh = network.state_dict()
     new = () if any(name.startswith(_DECODER) for name in files.weights) else _DECODER
     labels = {head.name: head.labels for head in initial.network_config.heads}

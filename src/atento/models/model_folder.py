@@ -22,7 +22,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import TASKS
 from atento.models.model_hub import fetched
 from atento.models.shipped import shipped_models
-from atento.storage.catalogue import select_checkpoint
+from atento.storage.checkpoint_list import select_checkpoint
 from atento.storage.manifest import CONFIDENCE
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")

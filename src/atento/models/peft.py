@@ -24,9 +24,9 @@ from atento.released.lora_weights import adapted, by_map, initialization, is_of_
 from atento.released.read_layout import Over, family_of
 from atento.released.weight_rows import Row
 from atento.released.write_layout import in_plain_numbers
+from atento.storage.atomic_files import atomic_folder
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.tensorfile import TensorFiles
-from atento.storage.whole_file import whole_folder
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _OURS = "atento.json"  # what PEFT has no place for: the names of labels, the task, special tokens around a text
@@ -223,7 +223,7 @@ def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | N
     kept = {key: value for key, value in checkpoint.config.items() if key not in _NOT_KEPT}
     kept["labels"] = {head.name: list(head.labels) for head in network.heads if head.labels}
     tensors |= {_PREFIX + name: value for name, value in saved.items()}
-    with whole_folder(directory, "folder") as temporary:
+    with atomic_folder(directory, "folder") as temporary:
         save_file(tensors, temporary / ADAPTER_WEIGHTS, metadata={"format": "pt"})
         for name, content in ((ADAPTER_CONFIG, settings), (_OURS, kept)):
             text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"

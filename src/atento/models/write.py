@@ -36,10 +36,10 @@ from atento.models.model_folder import (
 from atento.models.weight_files import MAX_SHARD_SIZE, type_name, weight_files, widest
 from atento.released import release
 from atento.released.sentence_transformers import CROSS_ENCODER, sentence_files, without_projections
+from atento.storage.atomic_files import atomic_folder
 from atento.storage.manifest import directory as open_directory
 from atento.storage.manifest import is_plain_name, write_file, write_manifest
 from atento.storage.tensorfile import to_bytes
-from atento.storage.whole_file import whole_folder
 from atento.text.exporting import exported_files
 from atento.text.tokenizer import Tokenizer
 
@@ -199,7 +199,7 @@ def write_model(
     tensors = weight_files(weights, max_shard_size)
     text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
     contents = {**files, CONFIG: text.encode(), CARD: card.encode()}
-    with whole_folder(directory) as temporary:
+    with atomic_folder(directory) as temporary:
         # one level: names are `folder/name`
         for folder in sorted({name.rpartition("/")[0] for name in contents} - {""}):
             (temporary / folder).mkdir()

@@ -19,7 +19,7 @@ from atento.networks.heads import pool_text
 
 
 @dataclass
-class FrozenVectors:
+class FeatureCache:
     """The vectors of texts of one network, by a key of their ids."""
 
     # how a text is reduced to one vector, which alone is stored; None: the vectors of all tokens are
@@ -62,17 +62,17 @@ class FrozenVectors:
                 self.computed += 1
 
 
-_CURRENT: ContextVar[FrozenVectors | None] = ContextVar("frozen_vectors", default=None)
+_CURRENT: ContextVar[FeatureCache | None] = ContextVar("frozen_vectors", default=None)
 
 
-def current(kind: str = "hidden") -> FrozenVectors | None:
+def current(kind: str = "hidden") -> FeatureCache | None:
     """The vectors of that kind that networks read now instead of computing them; None: they compute them."""
     vectors = _CURRENT.get()
     return vectors if vectors is not None and vectors.kind == kind else None
 
 
 @contextmanager
-def frozen(vectors: FrozenVectors | None) -> Iterator[None]:
+def frozen(vectors: FeatureCache | None) -> Iterator[None]:
     """Let the network that runs here store its hidden vectors, and read the stored ones; None: it has no such."""
     token = _CURRENT.set(vectors)
     try:

@@ -85,7 +85,7 @@ class Network(nn.Module, ABC):
         """
         raise CapabilityError(f"a network of type {type(self).__name__} has no generator")
 
-    def in_place_of_its_mask(self, mask: Mask) -> Mask | list[Mask]:
+    def with_own_window(self, mask: Mask) -> Mask | list[Mask]:
         """A mask that replaces the network's own, within the window that the network has; the argument `mask`."""
         return mask
 
@@ -188,7 +188,7 @@ def mask_of(network: Network, mask: Mask | RowMask | None) -> dict[str, object]:
     """The mask of a batch as an argument of the network, whose window stays; nothing where it has none."""
     if mask is None or isinstance(mask, RowMask):
         return {} if mask is None else {"mask": mask}
-    return {"mask": network.in_place_of_its_mask(mask)}
+    return {"mask": network.with_own_window(mask)}
 
 
 def layer_count(layer: int, n_layers: int) -> int:

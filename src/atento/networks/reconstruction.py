@@ -12,7 +12,7 @@ from atento.attention.masks import causal
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.networks.layers import Block, make_block
-from atento.networks.stack.stack import OneStack
+from atento.networks.stack.stack import SingleStack
 from atento.networks.vocabulary import Head, Transform, VocabularyHead
 
 
@@ -51,7 +51,7 @@ class Reconstruction(Head):
         self.vocabulary = VocabularyHead(*sizes, tied=True, bias=True, transform=transform)
 
     def forward(
-        self, encoder: OneStack, vectors: Tensor, ids: Tensor, chosen: Tensor, random: Randomness | None = None
+        self, encoder: SingleStack, vectors: Tensor, ids: Tensor, chosen: Tensor, random: Randomness | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Read texts from left to right, each beside its vector.
 
@@ -70,7 +70,7 @@ class Reconstruction(Head):
         x = encoder.inputs(encoder.embedding(ids), random=random)
         hidden = stack(
             x,
-            mask=encoder.in_place_of_its_mask(causal()),
+            mask=encoder.with_own_window(causal()),
             memory=vectors.unsqueeze(1).to(x.dtype),  # (B,1,D): a source of one position
             random=random,
             blocks=[layer.within(block) for layer, block in zip(layers, stack.layers, strict=True)],

@@ -11,7 +11,7 @@ _HEAD = ("heads.", "pooler.", "mix.", "projections.")  # what reads the layers
 
 
 @dataclass(frozen=True)
-class Levels:
+class LayerDepths:
     """The level of each weight by its name: 0 for embeddings and what all layers share, 1 for the lowest layer.
 
     A decoder that reads a source stands on its encoder, so its first layer is one above the encoder's last. `layers` is
@@ -22,7 +22,7 @@ class Levels:
     of: dict[str, int]
 
 
-def levels_of(network: Network, *, reads_only: bool = False) -> Levels:
+def layer_depths(network: Network, *, reads_only: bool = False) -> LayerDepths:
     """The levels of a network's weights; a network without layers has embeddings and a head alone.
 
     Args:
@@ -39,7 +39,7 @@ def levels_of(network: Network, *, reads_only: bool = False) -> Levels:
         (_above(name, below) + _layer(name) + 1 for name in names if _layer(name) >= 0 and name not in unused),
         default=0,
     )
-    return Levels(layers, {name: -1 if name in unused else _level(name, layers, below) for name in names})
+    return LayerDepths(layers, {name: -1 if name in unused else _level(name, layers, below) for name in names})
 
 
 def _layer(name: str) -> int:

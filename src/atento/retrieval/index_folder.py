@@ -27,10 +27,10 @@ from torch import Tensor
 from atento.base.errors import AtentoError, CheckpointError, DataError, ModelError, UsageError
 from atento.base.limits import open_plain, read_plain
 from atento.metrics.rouge import unicode_words
+from atento.storage.atomic_files import NewFolder
 from atento.storage.lock import RunLock
 from atento.storage.manifest import FileEntry, directory, strict_json, sync, write_file
 from atento.storage.tensorfile import TensorFiles, safetensors_chunks, to_bytes
-from atento.storage.whole_file import NewFolder
 
 Array = NDArray[Any]
 Postings = tuple[NDArray[np.int32], NDArray[np.int32]]  # rows (P,), rising, and how often each has the term (P,)

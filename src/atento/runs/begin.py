@@ -21,11 +21,11 @@ from atento.runs.run_plan import plan_run
 from atento.runs.run_tokenizer import new_tokenizer, tokenizer_of_init
 from atento.runs.setup import Setup
 from atento.runs.task_parts import share_lines
-from atento.storage.catalogue import newest
 from atento.storage.checkpoint import check_space
+from atento.storage.checkpoint_list import newest
 from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import is_out_of_memory
-from atento.training.journal import changed_since
+from atento.training.metrics_log import changed_since
 from atento.training.run import Run, finish_save, restore
 
 _ESTIMATED = 50  # steps; a shorter run takes little longer than its estimate

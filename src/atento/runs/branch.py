@@ -11,10 +11,10 @@ from atento.config.sections.network_parts import by_key
 from atento.models.migration import migrated
 from atento.models.model_folder import lora_config, network_config
 from atento.runs.run_record import is_run
-from atento.storage.catalogue import best, list_checkpoints, newest
 from atento.storage.checkpoint import load_checkpoint
+from atento.storage.checkpoint_list import best, list_checkpoints, newest
 from atento.storage.manifest import read_manifest
-from atento.training.run import Progress, Run, restore, save
+from atento.training.run import Run, TrainerState, restore, save
 
 _MAY_DIFFER = ("dropout", "attention.dropout", "feed_forward.dropout")  # keys of the network
 
@@ -100,5 +100,5 @@ def begin_at(run: Run, point: BranchPoint) -> None:
     restore(run, point.path, continues=False)
     progress = run.progress
     begun = {"step", "interval", "noise", "loss_scale", "skipped", "skipped_in_row", "splits"}
-    run.progress = replace(Progress(), **{name: getattr(progress, name) for name in begun})
+    run.progress = replace(TrainerState(), **{name: getattr(progress, name) for name in begun})
     save(run)

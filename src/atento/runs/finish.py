@@ -15,10 +15,10 @@ from atento.networks.adapters import without_effect
 from atento.runs.baseline_scores import baseline_of, compared
 from atento.runs.classifier import classifier_of, fit_classifier
 from atento.runs.folder import end_event, scores_on_test, write_environment, write_outputs
-from atento.runs.run_identity import located
+from atento.runs.run_identity import with_absolute_paths
 from atento.runs.setup import Setup
+from atento.storage.atomic_files import write_atomically
 from atento.storage.average_weights import average_run
-from atento.storage.whole_file import write_whole
 from atento.tasks.calibrating import keep_confidence
 from atento.tasks.split_evaluation import confidence_of, evaluation_of, joined_scores, validation_scores
 from atento.training.loop import fit
@@ -52,7 +52,7 @@ def train_and_finish(setup: Setup, run: Run) -> RunResult:
         if not run.progress.finished or has_more_steps(run):
             sizes = {"parameters": parameter_count(setup.network), "examples": len(run.batches), "steps": run.steps}
             if setup.replica.main:
-                write_whole(setup.folder / "recipe.yaml", dump_recipe(located(setup.loaded)))
+                write_atomically(setup.folder / "recipe.yaml", dump_recipe(with_absolute_paths(setup.loaded)))
                 write_environment(setup.folder, **sizes)
             log, quiet = setup.reporter.log, not setup.replica.main
             writes = any(head.kind == "reconstruction" for head in setup.config.heads)

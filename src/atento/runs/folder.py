@@ -13,9 +13,9 @@ import torch
 
 from atento.base.errors import DataError, UsageError
 from atento.base.version import __version__
+from atento.storage.atomic_files import write_atomically
 from atento.storage.lock import RunLock
-from atento.storage.whole_file import write_whole
-from atento.training.journal import read_journal
+from atento.training.metrics_log import read_journal
 
 OUTPUTS = "test-outputs.jsonl"  # outputs for the test records, and the right ones
 # Files that a command writes before `run.json`; one that was refused or killed early leaves them.
@@ -92,10 +92,10 @@ def write_environment(folder: Path, **sizes: int) -> None:
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         **sizes,
     }
-    write_whole(folder / "env.json", json.dumps(facts, indent=2) + "\n")
+    write_atomically(folder / "env.json", json.dumps(facts, indent=2) + "\n")
 
 
 def write_outputs(folder: Path, outputs: Sequence[object], gold: Sequence[object]) -> None:
     """Write the outputs for the test records of a run, with the right ones, one JSON object a line."""
     lines = (json.dumps({"output": output, "right": right}, ensure_ascii=False) for output, right in zip(outputs, gold))
-    write_whole(folder / OUTPUTS, "".join(f"{line}\n" for line in lines))
+    write_atomically(folder / OUTPUTS, "".join(f"{line}\n" for line in lines))

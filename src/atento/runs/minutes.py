@@ -11,7 +11,7 @@ from atento.base.limits import read_plain_text
 from atento.runs.classifier import classifier_of
 from atento.runs.prepare import steps_of
 from atento.runs.setup import Setup
-from atento.storage.whole_file import write_whole
+from atento.storage.atomic_files import write_atomically
 from atento.training.allocator import is_out_of_memory
 from atento.training.compiling import compile_blocks
 from atento.training.replica.local import Replica
@@ -23,7 +23,7 @@ _FIRST = 0.1  # of the budget: a first update that takes more is the only one th
 _PIECES = 64  # more than this many times the pieces of the recipe are not tried
 
 
-def fix_updates(setup: Setup) -> None:
+def steps_for_time_budget(setup: Setup) -> None:
     """Replace `training.minutes` by a number of steps, which `run.json` keeps, so that a resumed run has the same.
 
     The number is that of the updates that the remaining time is enough for, at the rate of the first ones; `steps` or
@@ -47,7 +47,7 @@ def fix_updates(setup: Setup) -> None:
     if setup.replica.main:
         path = setup.folder / "run.json"
         kept = json.loads(read_plain_text(path))  # it has `processes` too, which is no part of the identity
-        write_whole(path, json.dumps(kept | setup.identity, indent=2) + "\n")
+        write_atomically(path, json.dumps(kept | setup.identity, indent=2) + "\n")
     training = replace(setup.recipe.training, steps=steps, epochs=None)
     origins = setup.loaded.origins | {"training.steps": TIMED}
     setup.loaded = replace(setup.loaded, recipe=replace(setup.recipe, training=training), origins=origins)

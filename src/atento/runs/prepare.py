@@ -24,7 +24,7 @@ from atento.data.records.memory import MemoryRecords, argument_name
 from atento.data.records.reader import Records, read_records
 from atento.data.records.splits import Split, by_group, fold_of, held_out, held_out_lines, overlap, split_of, subset
 from atento.models.initial_model import encoder_of, initial_model, with_features
-from atento.models.vocabulary_exchange import begun
+from atento.models.vocabulary_transfer import begun
 from atento.released import FAMILIES
 from atento.runs.data_checks import check_columns, doubtful_labels, said_alike, without_difference
 from atento.runs.fine_tuning import with_inherited

@@ -23,7 +23,7 @@ from atento.data.batches.planning import CPU_PARTS, GPU_PARTS
 from atento.networks.stack.stack import without_padding
 from atento.runs.prepare import Data, Report
 from atento.runs.setup import Setup
-from atento.storage.whole_file import write_whole
+from atento.storage.atomic_files import write_atomically
 
 # Keys of a recipe that may change between the start of a run and its resumption.
 MAY_CHANGE = (
@@ -58,7 +58,7 @@ _OF_TASK = re.compile(r"^tasks\.\d+\.")  # before a key of one of several tasks
 _SHOWN = 3  # differences that a message lists
 
 
-def located(loaded: LoadedRecipe) -> Recipe:
+def with_absolute_paths(loaded: LoadedRecipe) -> Recipe:
     """Return the recipe with absolute paths, as the run folder stores it."""
     recipe, home = loaded.recipe, loaded.home
     data, tokenizer, init, teacher = recipe.data, recipe.tokenizer, recipe.init, recipe.teacher
@@ -99,7 +99,7 @@ def identity_of(setup: Setup) -> dict[str, Any]:
         UsageError: the folder holds a run with another recipe, data or branch point; the message names the difference.
     """
     folder, device, threads, processes = setup.folder, setup.device, setup.threads, setup.replica.size
-    path, recipe = folder / "run.json", located(setup.loaded)
+    path, recipe = folder / "run.json", with_absolute_paths(setup.loaded)
     branch = None if setup.branch is None else setup.branch.to_dict()
     if path.exists():
         saved = _read(path)
@@ -137,9 +137,9 @@ def identity_of(setup: Setup) -> dict[str, Any]:
         "deterministic_from": torch.__version__,
     } | ({} if branch is None else {"from": dict(branch)})
     identity |= parts_on(device, str(identity["precision"]), processes)
-    write_whole(folder / "recipe.yaml", dump_recipe(recipe))
+    write_atomically(folder / "recipe.yaml", dump_recipe(recipe))
     started_with = {} if processes == 1 else {"processes": processes}
-    write_whole(path, json.dumps(identity | started_with, indent=2) + "\n")
+    write_atomically(path, json.dumps(identity | started_with, indent=2) + "\n")
     return identity
 
 

@@ -12,9 +12,9 @@ from atento.base.limits import read_plain_text
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import Recipe
 from atento.metrics.metric_table import quality, signed
-from atento.storage.catalogue import STATE, list_checkpoints, select_checkpoint
+from atento.storage.checkpoint_list import STATE, list_checkpoints, select_checkpoint
 from atento.storage.manifest import read_json, read_manifest
-from atento.training.journal import read_journal
+from atento.training.metrics_log import read_journal
 
 _NO_SCORES = ("event", "step", "seconds", "note")
 

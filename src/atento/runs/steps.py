@@ -22,14 +22,14 @@ from atento.data.records.splits import Split
 from atento.models.initial_model import (
     check_new_positions,
     encoder_of,
-    first_weights,
     initial_model,
     load_features,
+    pretrained_weights,
     with_embedding,
     with_features,
 )
 from atento.models.load import read_model
-from atento.models.vocabulary_exchange import begun
+from atento.models.vocabulary_transfer import begun
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
 from atento.networks.build import own_draws
@@ -48,7 +48,7 @@ from atento.runs.fine_tuning import (
     with_warmup,
 )
 from atento.runs.finish import RunResult, already_finished, train_and_finish
-from atento.runs.minutes import fix_updates
+from atento.runs.minutes import steps_for_time_budget
 from atento.runs.model_config import adapters_of
 from atento.runs.multilingual import network_of_run
 from atento.runs.prepare import fitted_to, network_for, steps_of, training_batches
@@ -60,7 +60,7 @@ from atento.runs.task_heads import model_of, with_heads
 from atento.runs.task_parts import config_of, keep_metrics, mixed, read_parts
 from atento.runs.teachers import load_teachers
 from atento.runs.vector_cache import cached_config, frozen_vectors, saved_config
-from atento.storage.catalogue import clean, newest
+from atento.storage.checkpoint_list import clean, newest
 from atento.tasks.decoding_setup import constraints_of
 from atento.tasks.features import without_dropout
 from atento.tasks.question_answering import readable_questions
@@ -70,12 +70,12 @@ from atento.training.allocator import (
     KERNELS,
     KERNELS_OF_NEW_SHAPES,
     check_memory,
-    keep_freed_memory,
-    keep_kernels,
+    raise_trim_threshold,
+    set_kernel_cache_size,
 )
 from atento.training.compiling import compile_blocks
-from atento.training.journal import Journal
-from atento.training.optimizer import pause_step, warmup_of
+from atento.training.metrics_log import MetricsLog
+from atento.training.optimizer import pause_step, warmup_steps_of
 from atento.training.run import Run, Samples
 from atento.training.selected_weights import check_stages
 from atento.training.step import Updater
@@ -93,13 +93,13 @@ def train_run(setup: Setup) -> RunResult:
         run = open_run(setup)
         return run, start_or_resume(setup, run)
 
-    run, unfinished = setup.replica.main_first(prepare)
+    run, unfinished = setup.replica.main_process_first(prepare)
     return train_and_finish(setup, run) if unfinished else already_finished(run)
 
 
 def read_records(setup: Setup) -> None:
     """Read and check the records of all splits; warn about the recipe first, then about the data."""
-    keep_freed_memory()
+    raise_trim_threshold()
     for warning in setup.loaded.warnings:
         setup.report(f"warning: {warning}")
     read_parts(setup)
@@ -269,7 +269,7 @@ def set_caches(setup: Setup) -> None:
     """
     matters = setup.device == "cpu" and CAPACITY not in os.environ
     is_new = matters and new_shapes(setup.batches, setup.recipe.training.micro_batches)
-    keep_kernels(KERNELS_OF_NEW_SHAPES if is_new else KERNELS)
+    set_kernel_cache_size(KERNELS_OF_NEW_SHAPES if is_new else KERNELS)
 
 
 def make_network(setup: Setup) -> None:
@@ -279,7 +279,7 @@ def make_network(setup: Setup) -> None:
         if setup.features is not None:
             load_features(network, setup.features)
         if setup.initial is not None:
-            first_weights(network, setup.initial, setup.recipe.network)
+            pretrained_weights(network, setup.initial, setup.recipe.network)
             special = set(setup.tokenizer.specials.ids.values())
             without_piece = [i for i in setup.tokenizer.other_ids(setup.config.vocab_size) if i not in special]
             for generator in (module for module in network.modules() if isinstance(module, Generator)):
@@ -321,7 +321,7 @@ STEPS: tuple[Callable[[Setup], None], ...] = (
     set_caches,
     make_network,
     read_frozen,
-    fix_updates,
+    steps_for_time_budget,
 )
 
 
@@ -335,7 +335,7 @@ def open_run(setup: Setup) -> Run:
     if classifier_of(recipe) is None:
         for sentence in beyond_the_run(recipe.training, steps, validated=bool(valid)):
             setup.report(f"warning: {sentence}")
-    setup.loaded = with_warmup(setup.loaded, warmup_of(recipe.training, steps))
+    setup.loaded = with_warmup(setup.loaded, warmup_steps_of(recipe.training, steps))
     recipe = setup.recipe  # with the warm-up
     journal = setup.folder / "metrics.jsonl" if setup.replica.main else Path(os.devnull)
     updater = Updater(network, recipe.training, str(setup.identity["precision"]), setup.trained, setup.replica)
@@ -355,7 +355,7 @@ def open_run(setup: Setup) -> Run:
         model_files=tokenizer.files()
         | terms(None if (begins := setup.initial or setup.features) is None else begins.path),
         identity={**setup.identity, "tokenizer": tokenizer.fingerprint},
-        journal=setup.files.enter_context(Journal(journal)),
+        journal=setup.files.enter_context(MetricsLog(journal)),
         reporter=setup.reporter,
         samples=_samples(setup),
         pause_at=pause_step(steps, setup.share, recipe.training.validate_every),

@@ -16,7 +16,7 @@ from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT, HeadConfig, new
 from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import TASKS, objectives_of
 from atento.data.records.splits import Split, qrels_of
-from atento.metrics.tag_schemes import legalized, scheme_of
+from atento.metrics.tag_schemes import repaired, scheme_of
 from atento.released import FAMILIES
 from atento.runs.data_checks import check_labels
 
@@ -71,7 +71,7 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
             before = None
         labels, shown = labels_by_record(recipe, train), own or before
         if shown is not None and shown.kind == "crf":
-            labels = legalized(labels, scheme_of(labels))
+            labels = repaired(labels, scheme_of(labels))
         names = tuple(sorted(set().union(*labels)))
         known = before is not None and set(names) <= set(before.labels)
         if HEAD_KINDS[kind] != "number" and not (known and names):

@@ -20,7 +20,7 @@ from atento.config.sections.initial import TeacherConfig
 from atento.config.sections.network import network_to_dict
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
 from atento.config.tables.tasks import TASKS, TEXT_TO_TEXT, verb_of
-from atento.data.batches.batch import SIDES, Batches, Teaching
+from atento.data.batches.batch import SIDES, Batches, Distillation
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.multiple_negatives import PairBatches
 from atento.data.objectives.preparation import Make, Preparation, Report
@@ -97,7 +97,7 @@ class Teachers:
                 with named(self.position, teacher.name):
                     by_teacher.append(ask(teacher, preparation))
             outputs = [np.stack(of_record, axis=1) for of_record in zip(*by_teacher)]  # (T,K,C)
-        teaching = Teaching(self.config.weight, self.config.temperature, tokens)
+        teaching = Distillation(self.config.weight, self.config.temperature, tokens)
         batches.teach = partial(teacher_outputs.with_outputs, teaching=teaching, outputs=outputs)
         return batches
 

@@ -37,8 +37,8 @@ from atento.runs.run_identity import data_fingerprint, has_begun
 from atento.runs.run_tokenizer import tokenizer_for
 from atento.runs.setup import Setup
 from atento.runs.token_changes import compare_files, compare_plans, training_files
+from atento.storage.atomic_files import NewFolder, write_atomically
 from atento.storage.lock import RunLock
-from atento.storage.whole_file import NewFolder, write_whole
 from atento.text.bulk import EncodingPool, TextWorkers, id_type
 from atento.text.tokenizer import Tokenizer
 
@@ -356,7 +356,7 @@ def _held_out(loaded: LoadedRecipe, store: TokenStore, tokenizer: Tokenizer) -> 
         ids = [np.array(row, dtype=np.int64) for row in tokenizer.encode_batch(texts)]
         equal = sorted(set().union(*equal_texts(store, ids)) - set(rows))  # nor may equal texts be trained on
         saved = {"fingerprint": store.fingerprint, "rows": rows, "equal": equal, "texts": texts}
-        write_whole(path, json.dumps(saved, ensure_ascii=False))
+        write_atomically(path, json.dumps(saved, ensure_ascii=False))
     omitted = store.without([*saved["rows"], *saved["equal"]])
     if not len(omitted):
         raise DataError(

@@ -36,8 +36,8 @@ from atento.runs.run_identity import has_begun
 from atento.runs.setup import Setup
 from atento.runs.steps import train_run
 from atento.runs.token_data import data_of
+from atento.storage.atomic_files import NewFolder
 from atento.storage.lock import RunLock
-from atento.storage.whole_file import NewFolder
 from atento.tasks.task_model import check_flags
 from atento.training.progress import Reporter
 from atento.training.replica.environment import restarted
@@ -279,7 +279,7 @@ def _open(
         files.enter_context(new)
         return None if aside is None else str(aside)
 
-    aside, log = replica.main_does(opened), None
+    aside, log = replica.on_main_process(opened), None
     if replica.main:
         log = files.enter_context((folder / "train.log").open("a", encoding="utf-8", newline="\n"))
     reporter = Reporter(0, log=log, bar=False, quiet=not replica.main)

@@ -13,7 +13,7 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.batch import Batches
 from atento.models.load import ModelFiles
-from atento.networks.frozen import FrozenVectors, common_pooling, frozen
+from atento.networks.frozen import FeatureCache, common_pooling, frozen
 from atento.networks.interface import Network
 from atento.networks.stack.frozen_features import FrozenFeatures
 from atento.storage.vectors import read_vectors, write_vectors
@@ -48,7 +48,7 @@ def saved_config(config: NetworkConfig, recipe: Recipe, initial: ModelFiles | No
 
 def frozen_vectors(
     network: Network, batches: Iterable[Batches], folder: Path, report: Callable[[str], None]
-) -> FrozenVectors:
+) -> FeatureCache:
     """Return the vectors of all texts; those that the folder lacks are computed and added to it.
 
     The file in the folder is named by a hash of the frozen weights, the network and the pooling, and a text is found by
@@ -58,11 +58,11 @@ def frozen_vectors(
     started, features = time.monotonic(), getattr(network, "source_features", None)
     if isinstance(features, FrozenFeatures):
         path = vectors_path(folder, features.encoder, None, features.layers)
-        vectors = FrozenVectors(None, read_vectors(path, mapped=True), kind="features")
+        vectors = FeatureCache(None, read_vectors(path, mapped=True), kind="features")
     else:
         pooling = common_pooling(network.config)
         path = vectors_path(folder, network, pooling)
-        vectors = FrozenVectors(pooling, read_vectors(path, mapped=True))
+        vectors = FeatureCache(pooling, read_vectors(path, mapped=True))
     device, was_training = next(network.parameters()).device, network.training
     network.eval()
     if isinstance(features, FrozenFeatures):

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from atento.base.errors import UsageError
 from atento.base.limits import read_plain
-from atento.storage.catalogue import list_checkpoints
 from atento.storage.checkpoint import is_own, load_checkpoint, save_checkpoint
+from atento.storage.checkpoint_list import list_checkpoints
 
 
 @dataclass(frozen=True)

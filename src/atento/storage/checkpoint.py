@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from atento.base.errors import CheckpointError, UsageError
-from atento.storage.catalogue import STATE, best, clean, discard, is_in_use, list_checkpoints, newest
+from atento.storage.checkpoint_list import STATE, best, clean, discard, is_in_use, list_checkpoints, newest
 from atento.storage.manifest import (
     JSON_LIMIT,
     MANIFEST,
@@ -294,7 +294,7 @@ def commit(temporary: Path, fd: int, target: Path, step: int, run_id: str, entri
             discard(old)
 
 
-def retain(folder: Path, keep: int, protect: Collection[int] = frozenset(), *, run_id: str | None = None) -> list[int]:
+def prune(folder: Path, keep: int, protect: Collection[int] = frozenset(), *, run_id: str | None = None) -> list[int]:
     """Delete checkpoints of one run beyond the `keep` newest, and return their steps, oldest first.
 
     The newest that verifies, the best that verifies, the steps of `protect` and checkpoints that are being read are

@@ -63,7 +63,7 @@ def save_shards(
                 files[name] = safetensors_chunks(name, tensors)
         return [byte_size(chunks) for chunks in files.values()]
 
-    sizes = [size for own in writers.all_do(prepare) for size in own]  # of all processes
+    sizes = [size for own in writers.on_all_processes(prepare) for size in own]  # of all processes
     with ExitStack() as stack:
         opened: list[tuple[Path, int]] = []
 
@@ -75,13 +75,13 @@ def save_shards(
             opened.append(retried(lambda: stack.enter_context(temporary_folder(folder, step)), target, step, needed))
             return opened[0][0].name
 
-        temporary = folder / writers.all_do(begin)[0]  # of the first process
+        temporary = folder / writers.on_all_processes(begin)[0]  # of the first process
 
         def write() -> list[list[Any]]:
             entries = retried(lambda: _write(temporary, files), target, step, sum(map(byte_size, files.values())))
             return [[entry.name, entry.size, entry.sha256] for entry in entries]
 
-        entries = [FileEntry(*entry) for own in writers.all_do(write) for entry in own]  # of all processes
+        entries = [FileEntry(*entry) for own in writers.on_all_processes(write) for entry in own]  # of all processes
 
         def finish() -> None:
             if writers.main:
@@ -91,7 +91,7 @@ def save_shards(
                 except OSError as error:
                     raise CheckpointError(f"cannot save step {step} to {target}: {error.strerror}") from error
 
-        writers.all_do(finish)
+        writers.on_all_processes(finish)
     return target
 
 

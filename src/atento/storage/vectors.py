@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 from torch import Tensor
 
 from atento.base.errors import AtentoError, AtentoWarning
+from atento.storage.atomic_files import atomic_file
 from atento.storage.tensorfile import TensorFiles
-from atento.storage.whole_file import replacement
 
 Vectors = dict[bytes, NDArray[np.floating]]  # key of 16 bytes -> vectors (T,D) of a text, one or one a token
 
@@ -67,7 +67,7 @@ def write_vectors(path: Path, vectors: Vectors) -> None:
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacement(path) as partial:
+        with atomic_file(path) as partial:
             save_file(tensors, partial)
     except (OSError, SafetensorError) as error:
         warnings.warn(f"vectors cannot be kept, {path} cannot be written: {error}", AtentoWarning, stacklevel=3)

@@ -17,7 +17,7 @@ class Writers:
     shards: int  # number of shards
     # does something on all processes and returns the plain results of all; raises an exception on all, if it is raised
     # on any
-    all_do: Callable[[Callable[[], object]], list[Any]]
+    on_all_processes: Callable[[Callable[[], object]], list[Any]]
 
 
 class CheckpointWriter:
@@ -69,6 +69,6 @@ class CheckpointWriter:
             raise error
 
 
-def snapshot(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def cpu_copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return copies of tensors on the CPU; training may change the originals then."""
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}

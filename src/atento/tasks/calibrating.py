@@ -14,8 +14,8 @@ from atento.config.sections.confidence import ConfidenceConfig
 from atento.data.records.splits import Split
 from atento.metrics import Score, calibration_error
 from atento.models.model_folder import confidence_file
-from atento.storage.whole_file import write_whole
-from atento.tasks.classification import gives_label_sets, label_scores, shares_of
+from atento.storage.atomic_files import write_atomically
+from atento.tasks.classification import gives_label_sets, label_scores, probabilities_of
 from atento.tasks.task_model import TaskModel
 from atento.tasks.text_outputs import texts_of_split
 
@@ -133,7 +133,7 @@ def fit_confidence(model: TaskModel, split: Split, temperature: float | None = N
         temperature = fitted_temperature(scores, gold, several)
         bounded = abs(math.log(temperature)) > 0.999 * math.log(_HIGHEST)
         temperature = 1.0 if bounded else temperature
-    raw, cooled = (shares_of(found / divisor, several).numpy() for divisor in (1.0, temperature))
+    raw, cooled = (probabilities_of(found / divisor, several).numpy() for divisor in (1.0, temperature))
     # (N,C) what the model answers; a temperature does not change it
     chosen = scores >= 0 if several else scores.argmax(axis=1)[:, None] == np.arange(len(names))
     answers, right = cooled[chosen], gold[chosen]  # one behind the other: all answers
@@ -187,7 +187,7 @@ def keep_confidence(path: Path, config: ConfidenceConfig) -> None:
     """
     file, checkpoint = confidence_file(path)
     try:
-        write_whole(file, json.dumps(asdict(config) | {"checkpoint": checkpoint}, indent=2) + "\n")
+        write_atomically(file, json.dumps(asdict(config) | {"checkpoint": checkpoint}, indent=2) + "\n")
     except TrainingError as error:
         raise TrainingError(f"temperature and thresholds were not saved: {error}") from error
 

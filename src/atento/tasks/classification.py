@@ -28,7 +28,7 @@ class Label:
     probability: float
 
 
-def shares_of(scores: torch.Tensor, several: bool) -> torch.Tensor:
+def probabilities_of(scores: torch.Tensor, several: bool) -> torch.Tensor:
     """The probabilities of labels (N,C) by their scores; `several` labels of a text have probabilities of their own."""
     return torch.sigmoid(scores) if several else torch.softmax(scores, dim=-1)
 
@@ -148,19 +148,19 @@ def label_scores(
     return list(head.labels), torch.tensor(outputs, dtype=torch.float64).reshape(len(outputs), len(head.labels))
 
 
-def label_shares(
+def label_probabilities(
     model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]], network: Network | None = None
 ) -> tuple[list[str], torch.Tensor]:
     """The labels of a model, and their probabilities, (N,C): of several labels a text, each has one of its own."""
     names, scores = label_scores(model, texts, network)
-    return names, shares_of(scores / model.confidence.temperature, gives_label_sets(model.network))
+    return names, probabilities_of(scores / model.confidence.temperature, gives_label_sets(model.network))
 
 
 def classifications(
     model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]], *, head: str | None = None
 ) -> list[list[Label]]:
     """As `classify`, with all labels of each text, the most probable first."""
-    names, shares = label_shares(for_head(model, head, "classify"), texts)
+    names, shares = label_probabilities(for_head(model, head, "classify"), texts)
     rows = [[Label(name, share) for name, share in zip(names, row)] for row in shares.tolist()]
     return [sorted(labels, key=lambda label: -label.probability) for labels in rows]
 

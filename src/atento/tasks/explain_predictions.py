@@ -16,9 +16,9 @@ from atento.config.tables.verbs import EXPLANATIONS
 from atento.data.batches.special_tokens import WITH_SOURCE, special_tokens_of
 from atento.data.batches.whole_words import characters_of_words
 from atento.inspection.attributions import (
+    AttributedInput,
     Attribution,
     Inputs,
-    Reading,
     gradient_input,
     integrated_gradients,
     leave_out,
@@ -35,8 +35,8 @@ from atento.tasks.explained_predictions import (
     summed,
 )
 from atento.tasks.explained_texts import TextTokens, TokenGroups, mean_rows, of_ids, text_tokens
-from atento.tasks.filling import mask_log_probs, predicts_masks, target_ids, why_not_filled
 from atento.tasks.generation import continuation_ids
+from atento.tasks.mask_filling import mask_log_probs, predicts_masks, target_ids, why_not_filled
 from atento.tasks.model_outputs import generator_of, network_for
 from atento.tasks.task_model import TaskModel, for_head, tokenizer_of
 from atento.tasks.translation_languages import TranslationOptions, begin_in, in_languages
@@ -132,16 +132,16 @@ def _explained(
         positions = given["positions"]
         if prefixed:
             # the prompt, to its last column, is read from both sides
-            own["mask"] = network.in_place_of_its_mask(prefix(positions[:, 0]))
+            own["mask"] = network.with_own_window(prefix(positions[:, 0]))
         elif isinstance(network, Encoder) and not masked:
-            own["mask"] = network.in_place_of_its_mask(causal())  # an encoder that writes sees what is before
+            own["mask"] = network.with_own_window(causal())  # an encoder that writes sees what is before
         hidden = network(**own, project=False).hidden
         logits = network.project(hidden[torch.arange(len(hidden), device=device)[:, None], positions])  # (B,P,V)
         logs = F.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
         return summed(logs.gather(2, labels.expand(len(logs), -1)[..., None])[..., 0], member, len(order))  # (B,O)
 
     reads = {last: mean_rows(places, len(rows[last]))}
-    reading = Reading(
+    reading = AttributedInput(
         inputs,
         columns,
         groups.special,
@@ -236,7 +236,7 @@ def _mask_id(model: TaskModel) -> int | None:
     return tokenizer.mask_id if isinstance(model.network, Encoder) and "mask" in tokenizer.specials.roles else None
 
 
-def _attribution(model: TaskModel, reading: Reading, method: str, steps: int | None) -> Attribution:
+def _attribution(model: TaskModel, reading: AttributedInput, method: str, steps: int | None) -> Attribution:
     if method == "integrated-gradients":
         config, mask_id = model.network.config, _mask_id(model)  # the mask is the baseline, else padding
         baseline = tokenizer_of(model).pad_id if mask_id is None else mask_id

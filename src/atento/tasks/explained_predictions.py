@@ -17,7 +17,7 @@ from atento.data.batches.special_tokens import prompt_length, special_tokens_of
 from atento.data.objectives.labels import NUMBER
 from atento.data.objectives.tags import ANSWER, encode_sentences, room_for
 from atento.data.objectives.tags import KIND as TAGS
-from atento.inspection.attributions import Inputs, Reading
+from atento.inspection.attributions import AttributedInput, Inputs
 from atento.models.model_folder import AnsweringConfig, section_of
 from atento.networks.interface import Network
 from atento.tasks.classification import classifications, gives_label_sets, label_head
@@ -34,7 +34,7 @@ from atento.tasks.explained_texts import (
 from atento.tasks.question_answering import answer
 from atento.tasks.regression import has_regression_head
 from atento.tasks.tagging import tag, tag_words, windows_of
-from atento.tasks.task_model import TaskModel, head_of, most_read, tokenizer_of
+from atento.tasks.task_model import TaskModel, head_of, max_input_tokens, tokenizer_of
 from atento.tasks.text_embedding import text_pooling
 from atento.tasks.text_outputs import texts_of_model
 
@@ -43,7 +43,9 @@ from atento.tasks.text_outputs import texts_of_model
 class Explained:
     """A prediction as the sum of numbers."""
 
-    readings: list[Reading]  # the rows that the numbers are computed from; each gives all numbers, and they are added
+    readings: list[
+        AttributedInput
+    ]  # the rows that the numbers are computed from; each gives all numbers, and they are added
     groups: TokenGroups  # the words of all rows
     target: str  # what is predicted
     quantity: str  # what the numbers are
@@ -52,11 +54,13 @@ class Explained:
 
 def _longest(model: TaskModel) -> int | None:
     """The most tokens that are read at a time."""
-    limits = (model.trained_length, most_read(model.network.config, model.trained_length))
+    limits = (model.trained_length, max_input_tokens(model.network.config, model.trained_length))
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _of_text(model: TaskModel, head: HeadConfig, texts: Sequence[str], number: Any) -> tuple[Reading, TokenGroups]:
+def _of_text(
+    model: TaskModel, head: HeadConfig, texts: Sequence[str], number: Any
+) -> tuple[AttributedInput, TokenGroups]:
     """What a head of the whole text says of a text, or of a pair."""
     template = tokenizer_of(model).template(model.config.get("template"))
     tokens = [text_tokens(model, text, side) for text, side in zip(texts, ("text", "second"))]
@@ -108,7 +112,7 @@ def explained_similarity(model: TaskModel, verb: str, texts: Sequence[str], targ
     template = special_tokens_of(network.config, tokenizer, model.config.get("template"))
     pool = text_pooling(config.pooling, prompt_length(config, tokenizer, template))
     own_way = model.long_texts.windows is not None or model.long_texts.head_tail  # else texts are read whole
-    longest = _longest(model) if own_way else most_read(network.config, model.trained_length)
+    longest = _longest(model) if own_way else max_input_tokens(network.config, model.trained_length)
     limit = min((n for n in (longest, config.max_len) if n is not None), default=None)
     groups, device = TokenGroups(), next(network.parameters()).device
     inputs, columns, reads = {}, {}, {}
@@ -128,7 +132,7 @@ def explained_similarity(model: TaskModel, verb: str, texts: Sequence[str], targ
             vectors.append(network.text_vectors(pool(hidden.float(), every)))
         return F.cosine_similarity(vectors[0], vectors[1], dim=-1).unsqueeze(1)
 
-    return Explained([Reading(inputs, columns, groups.special, values, reads)], groups, "similarity", "cosine")
+    return Explained([AttributedInput(inputs, columns, groups.special, values, reads)], groups, "similarity", "cosine")
 
 
 def explained_tags(model: TaskModel, verb: str, texts: Sequence[str], target: object) -> Explained:

@@ -14,7 +14,7 @@ from atento.data.batches.batch import MemoryStore, Ragged
 from atento.data.batches.contexts import cut_text
 from atento.data.batches.whole_words import CHARACTERS, characters_of_words, reads_words, row_characters, word_ids
 from atento.data.objectives.labels import inputs_of
-from atento.inspection.attributions import Inputs, Reading, Scores
+from atento.inspection.attributions import AttributedInput, Inputs, Scores
 from atento.networks.heads import POOLINGS, LinearHead
 from atento.networks.interface import Network
 from atento.tasks.task_model import TaskModel, tokenizer_of
@@ -174,7 +174,7 @@ def head_reading(
     groups: TokenGroups,
     number: Any,
     positions: Sequence[Sequence[int]] | None = None,
-) -> Reading:
+) -> AttributedInput:
     """What a head says of one row.
 
     Args:
@@ -207,7 +207,7 @@ def head_reading(
         numbers: Tensor = number(out, given.get("positions"))
         return numbers
 
-    return Reading(
+    return AttributedInput(
         inputs, columns, groups.special, values, {name: reads}, follows, read_at, own_words=positions is not None
     )
 

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from atento.base.errors import CapabilityError
 from atento.base.limits import path_of
 from atento.config.sections.network import NetworkConfig, changed, network_to_dict
-from atento.networks.frozen import FrozenVectors, frozen
+from atento.networks.frozen import FeatureCache, frozen
 from atento.networks.interface import Network, layer_count
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack_decoders import Decoder
-from atento.networks.weight_depths import levels_of
+from atento.networks.weight_depths import layer_depths
 from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
 from atento.tasks.decoding_setup import embedding_for
-from atento.tasks.grouping import results_of
+from atento.tasks.length_batching import run_in_batches
 from atento.tasks.task_model import TaskModel
 from atento.tasks.text_embedding import text_means, text_pooling, token_windows
 from atento.tasks.verb_calls import Texts, listed
@@ -48,7 +48,7 @@ def vectors_path(folder: Path, network: Network, pooling: str | None, layer: int
         layer: the layer, counted from 0, or those of `network.features`; None: what the heads read, which is the last
             layer or all layers to mix.
     """
-    levels = levels_of(network)
+    levels = layer_depths(network)
     weights = {name: value for name, value in network.named_parameters() if levels.of[name] <= levels.layers}
     config = network_to_dict(without_dropout(network.config))
     settings = {key: value for key, value in config.items() if key not in _AFTER}
@@ -112,7 +112,7 @@ def features(
         count = layer_count(layer, network.config.n_layers) - 1
         depth = None if mix is None and count == network.config.n_layers - 1 else count
     path = None if cache is None else vectors_path(path_of(cache, "cache", "a folder"), network, pooling, depth)
-    vectors = FrozenVectors(pooling, {} if path is None else read_vectors(path))
+    vectors = FeatureCache(pooling, {} if path is None else read_vectors(path))
     long_texts = model.long_texts
     if pooling is None:  # the vectors of tokens are those of a text that is cut
         long_texts = replace(long_texts, windows=None)
@@ -123,7 +123,7 @@ def features(
     def read(batch: list[int]) -> list[Vectors]:
         return _batch_vectors(network, vectors, [rows[row] for row in batch], layer)
 
-    for row, vector in results_of([len(row) for row in rows], batch_tokens, read, network):
+    for row, vector in run_in_batches([len(row) for row in rows], batch_tokens, read, network):
         results[row] = vector
     if path is not None and vectors.computed:
         write_vectors(path, vectors.rows)
@@ -138,7 +138,7 @@ def features(
 
 
 @torch.inference_mode()
-def _batch_vectors(network: Network, vectors: FrozenVectors, rows: list[list[int]], layer: Layer) -> list[Vectors]:
+def _batch_vectors(network: Network, vectors: FeatureCache, rows: list[list[int]], layer: Layer) -> list[Vectors]:
     """The vectors of texts of similar length: (T,D) each, or (D,) with a pooling."""
     device = next(network.parameters()).device
     padded, real = pad_batch(rows, network.config.pad_id)

@@ -18,7 +18,7 @@ from atento.inference.choose import reader
 from atento.metrics.bleu import References, reference_streams
 from atento.metrics.metric_table import LEARNED, check_inputs, learned_name, learned_score
 from atento.metrics.ngrams import Floats
-from atento.metrics.score import Score, doubt
+from atento.metrics.score import Score, warn_score
 from atento.metrics.utilities import Utility
 from atento.networks.interface import layer_count
 from atento.tasks.comet_metrics import Comet, CometKiwi
@@ -86,7 +86,7 @@ class BertScore(TextReader):
     def _weights(self, references: Sequence[str]) -> Mapping[int, float]:
         """The weight of tokens by id; under -1 that of ids which no reference has."""
         if self.idf and len(set(references)) == 1:
-            doubt("idf has no effect: all references are the same text")
+            warn_score("idf has no effect: all references are the same text")
         if not self.idf or len(set(references)) == 1:
             return dict.fromkeys(self.ids([""])[0], 0.0) | {-1: 1.0}
         count = len(references) + 1

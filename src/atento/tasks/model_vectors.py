@@ -14,7 +14,7 @@ from atento.data.records.splits import Split
 from atento.models.word_models import WordModel
 from atento.networks import ELMo
 from atento.tasks.decoding_setup import embedding_for, kept_dimensions, refuse_options
-from atento.tasks.grouping import results_of
+from atento.tasks.length_batching import run_in_batches
 from atento.tasks.regression import has_regression_head, numbers_of
 from atento.tasks.task_model import TaskModel, for_head
 from atento.tasks.text_embedding import cosine, embed_texts, text_pooling
@@ -77,7 +77,7 @@ def embed_words(
         pooled = pool(hidden.float(), word_mask[:, 1:])
         return (nn.functional.normalize(pooled, dim=-1) if config.normalize else pooled).cpu().numpy()
 
-    for row, pooled in results_of([len(row) for row in words], batch_tokens, read, network, extra=2):
+    for row, pooled in run_in_batches([len(row) for row in words], batch_tokens, read, network, extra=2):
         vectors[row] = pooled
     return vectors
 

@@ -19,8 +19,8 @@ from atento.data.records.splits import Split
 from atento.models.model_folder import AnsweringConfig, section_of
 from atento.networks.interface import token_mask_of
 from atento.tasks.decoding_setup import refuse_options
-from atento.tasks.grouping import results_of
-from atento.tasks.task_model import TaskModel, head_of, most_read, tokenizer_of
+from atento.tasks.length_batching import run_in_batches
+from atento.tasks.task_model import TaskModel, head_of, max_input_tokens, tokenizer_of
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.encoded import whole_characters
 from atento.text.kinds import check_texts
@@ -189,7 +189,7 @@ def answers(
     if np.isnan(null_threshold):
         raise UsageError("`null_threshold` must be a number: got nan")
     network, tokenizer = model.reader(), tokenizer_of(model)
-    limits = (model.trained_length, most_read(network.config, model.trained_length))
+    limits = (model.trained_length, max_input_tokens(network.config, model.trained_length))
     longest = min((size for size in limits if size is not None), default=None)
     template = tokenizer.template(model.config.get("template"))
     windows = context_windows(questions, contexts, tokenizer, template, network.config, longest, learned.stride, where)
@@ -203,7 +203,7 @@ def answers(
     # the logits of start and end of the context tokens of each window, (size,2), and the score of "no answer"
     logits: list[NDArray[np.float64]] = [np.empty((0, 2)) for _ in range(len(windows))]
     null = [0.0] * len(windows)
-    for row, both in results_of(windows.store["ids"].lengths.tolist(), _TOKENS, read, network):
+    for row, both in run_in_batches(windows.store["ids"].lengths.tolist(), _TOKENS, read, network):
         position, size = int(windows.position[row]), int(windows.size[row])
         logits[row] = both[position : position + size].copy()  # a view would keep the whole batch
         null[row] = float(both[0].sum())  # the first token stands for "no answer"

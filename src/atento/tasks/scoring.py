@@ -13,7 +13,7 @@ from atento.decoding.contract import AnyStepFunction
 from atento.decoding.forced import Top, forced_tokens
 from atento.networks import Encoder, EncoderDecoder, RecurrentSeq2Seq
 from atento.tasks.generation import continuation_ids, prompt_ids
-from atento.tasks.grouping import results_of
+from atento.tasks.length_batching import run_in_batches
 from atento.tasks.task_model import Continuing, TaskModel, can_continue, check_lengths, tokenizer_of
 
 _BATCH_TOKENS = 4096  # padded, of inputs and outputs
@@ -82,7 +82,7 @@ def score_outputs(
         all_scores, tops = forced_tokens(steps, ids.to(device), requested, token_mask=real.to(device), top=top)
         return ((scores[len(begin) :], best[len(begin) :]) for scores, best in zip(all_scores, tops))
 
-    for row, (scores, best) in results_of(lengths, _BATCH_TOKENS, forced, network):
+    for row, (scores, best) in run_in_batches(lengths, _BATCH_TOKENS, forced, network):
         target = [*outputs[row], network.config.eos_id]
         named = [list(zip(writer.tokens(i for i, _ in place), (p for _, p in place))) for place in best]
         numbers = [[i for i, _ in place] for place in best]

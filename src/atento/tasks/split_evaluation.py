@@ -30,9 +30,9 @@ from atento.metrics.metric_table import MEAN, learned_name, options_by_name
 from atento.metrics.tag_schemes import scheme_of_labels
 from atento.networks.interface import Network, with_head
 from atento.tasks.calibrating import Confidence, fit_confidence
-from atento.tasks.filling import fill
-from atento.tasks.grouping import Share, all_results, batches_shared
 from atento.tasks.learned_metrics import kept_metric
+from atento.tasks.length_batching import Share, all_results, batches_shared
+from atento.tasks.mask_filling import fill
 from atento.tasks.model_outputs import reads_signs, text_generator
 from atento.tasks.question_answering import learned_settings
 from atento.tasks.task_model import TaskModel, labels_of

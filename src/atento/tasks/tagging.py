@@ -30,8 +30,8 @@ from atento.networks.crf import Chain, best_tags, forward_sums, illegal_scores, 
 from atento.networks.heads import CRFHead
 from atento.networks.interface import token_mask_of
 from atento.tasks.decoding_setup import refuse_options
-from atento.tasks.grouping import by_length, results_of
-from atento.tasks.task_model import TaskModel, check_flags, for_head, head_of, most_read, tokenizer_of
+from atento.tasks.length_batching import length_batches, run_in_batches
+from atento.tasks.task_model import TaskModel, check_flags, for_head, head_of, max_input_tokens, tokenizer_of
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.kinds import check_texts
 from atento.text.words import word_spans
@@ -214,7 +214,7 @@ def tag_sequences(scores: Sequence[Tensor], chain: Chain | None, learned: Chain 
     """
     found = [TagSequence([], np.zeros((0, sentence.shape[1])), np.zeros(0)) for sentence in scores]
     most = _SCORES // max((sentence.shape[1] for sentence in scores), default=1) ** 2  # words of a batch
-    for rows in by_length([len(sentence) for sentence in scores], min(_TOKENS, most)):  # none without words
+    for rows in length_batches([len(sentence) for sentence in scores], min(_TOKENS, most)):  # none without words
         padded = pad_sequence([scores[row] for row in rows], batch_first=True)  # (B,N,C)
         lengths = [len(scores[row]) for row in rows]
         log_probs = padded.log_softmax(-1)
@@ -265,7 +265,7 @@ def word_scores(model: TaskModel, sentences: Sequence[Sequence[str]]) -> list[Te
     """The outputs (N,C) of the tagging head, in float64, for each of the N words of each sentence; as `word_tags`."""
     network, tokenizer, longest = model.reader(), tokenizer_of(model), model.trained_length
     config = network.config
-    head, limit = network_head(config, KIND, NO_TAGS), most_read(config, longest)
+    head, limit = network_head(config, KIND, NO_TAGS), max_input_tokens(config, longest)
     if limit is not None:
         longest = limit if longest is None else min(longest, limit)
     around = tokenizer.template(model.config.get("template"))
@@ -281,7 +281,7 @@ def word_scores(model: TaskModel, sentences: Sequence[Sequence[str]]) -> list[Te
         token_mask = token_mask_of(inputs)
         return network.read(head.name, network(**inputs, project=False), token_mask)  # (B,L,C)
 
-    for row, logits in results_of(store["ids"].lengths.tolist(), _TOKENS, read, network):
+    for row, logits in run_in_batches(store["ids"].lengths.tolist(), _TOKENS, read, network):
         words = store["words"][row]
         positions = np.flatnonzero(words >= 0)
         at_words = logits[torch.from_numpy(positions).to(device)].double().cpu()

@@ -200,7 +200,7 @@ def trained_length(config: Mapping[str, object], network: NetworkConfig) -> int 
     return network.max_len if network.family else network.position_limit
 
 
-def most_read(network: NetworkConfig, trained: int | None) -> int | None:
+def max_input_tokens(network: NetworkConfig, trained: int | None) -> int | None:
     """Return the most tokens of a text that a network reads at once; None: any number.
 
     They are its learned positions. A Transformer without them compares each token with all others, in time that grows
@@ -216,7 +216,7 @@ def most_read(network: NetworkConfig, trained: int | None) -> int | None:
 
 def why_too_long(model: TaskModel, text: str) -> str | None:
     """Why the network cannot read a text whole, for a message about its line; None if it can."""
-    limit = most_read(model.network.config, model.trained_length)
+    limit = max_input_tokens(model.network.config, model.trained_length)
     if limit is None or model.tokenizer is None or 4 * len(text.encode()) <= limit:  # hardly ever so many tokens
         return None
     count = len(model.tokenizer.encode(text))
@@ -227,10 +227,10 @@ def check_lengths(lengths: Sequence[int], network: NetworkConfig, trained: int |
     """Warn once, with counts, of texts (their tokens, special ones with them) that are longer than `trained`.
 
     Texts of no tokens are not counted. `result` is what comes of them.
-    Raises UsageError: a text has more tokens than `most_read` allows; learned positions refuse it themselves.
+    Raises UsageError: a text has more tokens than `max_input_tokens` allows; learned positions refuse it themselves.
     """
     real = [length for length in lengths if length]
-    limit, longest = most_read(network, trained), max(real, default=0)
+    limit, longest = max_input_tokens(network, trained), max(real, default=0)
     if network.position_limit is None and limit is not None and longest > limit:
         raise UsageError(
             f"a text has {longest:,} tokens, and the network reads at most {limit:,} at once: divide it into parts, "

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from atento.base.errors import CapabilityError, nearest
 from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig
 from atento.config.tables.tasks import verb_of
-from atento.data.batches.batch import Batch, Projected, Rows, Teaching
+from atento.data.batches.batch import Batch, Distillation, Projected, Rows
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import HEAD
 from atento.data.records.splits import Split
@@ -25,7 +25,7 @@ from atento.tasks.task_model import TaskModel, for_head, tokenizer_of
 Outputs = list[NDArray[np.float32]]  # of each record (T,C): one row, or one a word
 
 
-def with_outputs(batch: Batch, rows: Rows, teaching: Teaching, outputs: Outputs | None) -> Batch:
+def with_outputs(batch: Batch, rows: Rows, teaching: Distillation, outputs: Outputs | None) -> Batch:
     """Return a batch with what K teachers give for each label that is not -1, `extras["HEAD teacher"]` (N,K,C).
 
     `outputs` are those for the first labels (T,K,C) of each example, or more; None: `teaching` gives them.

@@ -16,8 +16,8 @@ from atento.config.sections.long_texts import CUT, LongTextConfig
 from atento.data.batches.contexts import cut_text, opened, windows_of
 from atento.data.batches.special_tokens import prompt_length, special_tokens_of
 from atento.networks.heads import TEXT_POOLINGS, pool_text
-from atento.tasks.grouping import results_of
-from atento.tasks.task_model import TaskModel, check_lengths, most_read, tokenizer_of
+from atento.tasks.length_batching import run_in_batches
+from atento.tasks.task_model import TaskModel, check_lengths, max_input_tokens, tokenizer_of
 from atento.text.lengths import pad_batch
 
 _SMALLEST = 1e-12  # norm that a vector is divided by
@@ -72,7 +72,7 @@ def embed_texts(
             pooled = nn.functional.normalize(pooled, dim=-1)
         return pooled.cpu().numpy()
 
-    for row, pooled in results_of([len(row) for row in rows], batch_tokens, read, network):
+    for row, pooled in run_in_batches([len(row) for row in rows], batch_tokens, read, network):
         vectors[row] = pooled  # back to the order of the texts
     if numbers is None:
         return vectors
@@ -99,7 +99,7 @@ def token_windows(
 ) -> tuple[list[list[int]], NDArray[np.int64] | None]:
     """As `token_rows`; with windows, the rows are those of all texts (W,), and second is the text of each."""
     tokenizer, config, trained = tokenizer_of(model), model.network.config, model.trained_length
-    limit = min([limit for limit in (most_read(config, trained), max_len, trained) if limit], default=None)
+    limit = min([limit for limit in (max_input_tokens(config, trained), max_len, trained) if limit], default=None)
     if long_texts.windows is None or limit is None:
         max_len = limit if long_texts.head_tail else max_len  # texts cut at one side are read whole
         return token_rows(model, texts, trained=trained, max_len=max_len, long_texts=long_texts), None
@@ -123,7 +123,7 @@ def token_rows(
     of more tokens than `trained` are counted in another one.
     """
     tokenizer, config = tokenizer_of(model), model.network.config
-    limit = min([limit for limit in (most_read(config, trained), max_len) if limit is not None], default=None)
+    limit = min([limit for limit in (max_input_tokens(config, trained), max_len) if limit is not None], default=None)
     special_tokens = special_tokens_of(config, tokenizer, model.config.get("template"))
     rows, n_cut = [], 0
     for ids in tokenizer.encode_batch(list(texts)):

@@ -25,7 +25,7 @@ from atento.decoding.stream import Token, tokens_of
 from atento.decoding.trace import Trace
 from atento.inference.plain import padded
 from atento.tasks.decoding_setup import NO_CONSTRAINTS, Constraints, ToText, Utility, rules_of, strategy_of
-from atento.tasks.grouping import results_of
+from atento.tasks.length_batching import run_in_batches
 from atento.tasks.task_model import check_lengths, warn_of_context
 from atento.text.protected_spans import has_words
 
@@ -126,7 +126,7 @@ class TextGenerator:
             return self._searched(generation_jobs, strategy, trace, early)
 
         results: list[list[GeneratedText]] = [[] for _ in inputs]
-        for row, outputs in results_of(
+        for row, outputs in run_in_batches(
             lengths,
             self.decoding.batch_tokens // self.decoding.rows,
             partial(searched, strategy),
@@ -164,7 +164,7 @@ class TextGenerator:
             strategy = replace(strategy, width=2 * strategy.width, n_best=2 * strategy.width)
             short = [length if len(outputs) < count else 0 for length, outputs in zip(lengths, results)]
             budget = self.decoding.batch_tokens // strategy.width
-            for row, more in results_of(short, budget, partial(searched, strategy), self.device):
+            for row, more in run_in_batches(short, budget, partial(searched, strategy), self.device):
                 results[row] = _distinct([*results[row], *more], count)
         for row in by_score:
             results[row] = [*results[row][:1], *_by_score(results[row][1:])]

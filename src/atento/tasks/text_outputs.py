@@ -10,13 +10,13 @@ import torch
 from atento.base.errors import AtentoWarning, UsageError, counted
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.contexts import opened
-from atento.data.objectives.labels import inputs_of, texts_as_store
+from atento.data.objectives.labels import inputs_of, store_texts
 from atento.data.records.memory import frame_texts, is_frame
 from atento.data.records.splits import Split
 from atento.networks.heads import LinearHead, TextWindows
 from atento.networks.interface import Network, token_mask_of
-from atento.tasks.grouping import results_of
-from atento.tasks.task_model import TaskModel, most_read, tokenizer_of
+from atento.tasks.length_batching import run_in_batches
+from atento.tasks.task_model import TaskModel, max_input_tokens, tokenizer_of
 from atento.tasks.verb_calls import listed
 
 _TOKENS = 4096  # of a batch
@@ -34,10 +34,10 @@ def text_outputs(
     texts, pairs = texts_of_model(model, given)
     network, tokenizer = network or model.reader(), tokenizer_of(model)
     longest, long_texts = model.trained_length, model.long_texts
-    limit, template = most_read(network.config, longest), tokenizer.template(model.config.get("template"))
+    limit, template = max_input_tokens(network.config, longest), tokenizer.template(model.config.get("template"))
     if limit is not None:
         longest = limit if longest is None else min(longest, limit)
-    store, cut = texts_as_store(tokenizer, template, texts, pairs, longest, network.config, long_texts)
+    store, cut = store_texts(tokenizer, template, texts, pairs, longest, network.config, long_texts)
     if cut:
         warnings.warn(f"{cut} of {counted(len(texts), 'text')} cut to {longest} tokens", AtentoWarning, stacklevel=4)
     device, linear = next(network.parameters()).device, network.heads[head.name]
@@ -55,7 +55,7 @@ def text_outputs(
         return read.double().tolist()
 
     outputs: list[list[float]] = [[] for _ in numbers]
-    for row, values in results_of(windows["ids"].lengths.tolist(), _TOKENS, compute, network, shared=True):
+    for row, values in run_in_batches(windows["ids"].lengths.tolist(), _TOKENS, compute, network, shared=True):
         outputs[row] = values
     if texts_of_windows is None or not outputs:
         return outputs

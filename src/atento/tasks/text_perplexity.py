@@ -16,7 +16,7 @@ from atento.metrics import Score
 from atento.metrics import perplexity as score_of
 from atento.networks import Decoder, ELMo, EncoderDecoder, Network, RecurrentLM, RecurrentSeq2Seq
 from atento.networks.vocabulary import at_least_float32
-from atento.tasks.grouping import results_of
+from atento.tasks.length_batching import run_in_batches
 from atento.tasks.scoring import score_outputs
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.verb_calls import listed
@@ -198,7 +198,7 @@ def _predicted(network: Network, pieces: Sequence[_Piece], n_texts: int, mask_id
         log_probs = iter(_log_probs(network, hidden[rows, list(columns)], torch.tensor(tokens, device=device)))
         return ([next(log_probs) for _ in pieces[number].targets] for number in batch)
 
-    for number, values in results_of([len(piece.ids) for piece in pieces], _TOKENS, read, network):
+    for number, values in run_in_batches([len(piece.ids) for piece in pieces], _TOKENS, read, network):
         by_piece[number] = values
     results: Nats = [[] for _ in range(n_texts)]
     for piece, values in zip(pieces, by_piece):
@@ -271,6 +271,6 @@ def _of_words(model: TaskModel, network: ELMo, texts: Sequence[str]) -> Nats:
                 found[row].append(value)
         return found
 
-    for row, values in results_of([len(row) for row in rows], _TOKENS, read, network):
+    for row, values in run_in_batches([len(row) for row in rows], _TOKENS, read, network):
         results[row] = values
     return results

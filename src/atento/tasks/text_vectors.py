@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.base.errors import CapabilityError
-from atento.tasks.grouping import results_of
+from atento.tasks.length_batching import run_in_batches
 from atento.tasks.task_model import load_for_tasks
 from atento.tasks.text_embedding import token_rows
 from atento.text.lengths import pad_batch
@@ -63,6 +63,6 @@ class TextReader:
             padded, real = pad_batch([rows[row] for row in batch], self.config.pad_id)
             return self.read(torch.from_numpy(padded).to(device), torch.from_numpy(real).to(device))
 
-        for row, vectors in results_of(list(map(len, rows)), self.batch_tokens, read, self.model.network):
+        for row, vectors in run_in_batches(list(map(len, rows)), self.batch_tokens, read, self.model.network):
             results[row] = vectors
         return results

@@ -8,7 +8,7 @@ import numpy as np
 
 from atento.base.errors import CapabilityError, UsageError
 from atento.inspection.word_groups import merge_words, strongest_sources
-from atento.tasks.attending import attention_record
+from atento.tasks.attention_records import attention_record
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.text.protected_spans import Link
 from atento.text.tokenizer import Tokenizer

@@ -40,7 +40,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Met:
+class TermMatch:
     """A term where it occurs in a text: the characters `start` ... `end` - 1."""
 
     term: Term
@@ -66,11 +66,11 @@ class Glossary:
         object.__setattr__(self, "_phrases", _Phrases(by_source))
         object.__setattr__(self, "_by_source", by_source)
 
-    def find(self, text: str) -> list[Met]:
+    def find(self, text: str) -> list[TermMatch]:
         """Where words of a text are a term, as whole words, in any case; where two terms overlap, the longer one."""
         # ı, which looks like i in capitals, is another letter here
         found = self._phrases.find(text, lambda start, end: self._by_source.get(_key(text[start:end])))
-        return [Met(*one) for one in found]
+        return [TermMatch(*one) for one in found]
 
     def report(self, source: str, output: str) -> dict[str, bool]:
         """The terms of a source, and whether its output has a form of each as many times."""

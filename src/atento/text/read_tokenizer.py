@@ -9,7 +9,7 @@ from typing import Literal
 
 from atento.base.errors import TokenizerError, nearest
 from atento.text.kinds import KINDS
-from atento.text.released.families import Part, Sources, class_rules, stated_tokens, unheeded
+from atento.text.released.families import Part, Sources, class_rules, ignored_keys, stated_tokens
 from atento.text.released.tokenizer_files import (
     FAMILIES,
     class_named,
@@ -105,7 +105,7 @@ def read_tokenizer(directory: Path, side: str = "", *, by_class: bool = True) ->
     other = [*rules, *(() if stated in (None, template) else ("post_processor",))]
     tokens = [f"{DEFINITION}: {token['content']!r} (a token by {CONFIG} or {ADDED})" for token in added]
     overruled = tokens + [f"{DEFINITION}: {part} (the class and the keys of {CONFIG} hold)" for part in other]
-    overruled += [f"{CONFIG}: {key} ({DEFINITION} holds)" for key in unheeded(config, data | rules, template)]
+    overruled += [f"{CONFIG}: {key} ({DEFINITION} holds)" for key in ignored_keys(config, data | rules, template)]
     if not with_segments(directory, config):
         single, pair = (tuple((content, 0) for content, _ in slots) for slots in (template.single, template.pair))
         template = Template(single, pair)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from atento.text.glossary import Glossary, Met, has_spaces
+from atento.text.glossary import Glossary, TermMatch, has_spaces
 from atento.text.protected_spans import Link, ProtectedText, has_words
 from atento.text.words import word_spans
 
@@ -140,7 +140,7 @@ def _side_by_side(searches: Mapping[int, Asking[Output]]) -> Asking[dict[int, Ou
     return results
 
 
-def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Output]:
+def _with_terms(source: str, output: Output, terms: Sequence[TermMatch]) -> Asking[Output]:
     """A translation that has a form of each term, as many times as the source has the term.
 
     From left to right: the words that a lost term is aligned with become a form of it, and what follows stays. What has
@@ -184,7 +184,7 @@ def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Out
     return output
 
 
-def _with_term(source: str, output: Output, place: int, end: int | None, met: Met) -> Asking[tuple[str, Output]]:
+def _with_term(source: str, output: Output, place: int, end: int | None, met: TermMatch) -> Asking[tuple[str, Output]]:
     """The beginning of a translation with a term from `place` to `end`, in the form of the best score; and that.
 
     What follows stays: a search behind a word that the model would not write tends to write the usual word too, or to
@@ -211,7 +211,7 @@ def _ended(form: str) -> str:
     return form + " " * has_spaces(form[-1])
 
 
-def _aligned(met: Met, output: str, links: Sequence[Link], least: int) -> tuple[int, int | None] | None:
+def _aligned(met: TermMatch, output: str, links: Sequence[Link], least: int) -> tuple[int, int | None] | None:
     """Where the words of an output begin and end that come from a term, at `least` or later.
 
     It is the word that attends to the term most, and of a term of several words (24/7 has three) also those beside it

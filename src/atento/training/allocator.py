@@ -23,7 +23,7 @@ _PAUSE, _ZEROED = 5.0, 2 << 30  # seconds between two returns at least; bytes of
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
-def keep_freed_memory() -> bool:
+def raise_trim_threshold() -> bool:
     """Ask glibc to keep up to 2 GiB of freed memory; True if it did.
 
     A training step allocates and frees the same large blocks as the step before. By default, glibc returns them to the
@@ -49,7 +49,7 @@ def check_memory(n_parameters: int, needs: int, device: str) -> None:
         )
 
 
-def keep_kernels(kernels: int = KERNELS) -> None:
+def set_kernel_cache_size(kernels: int = KERNELS) -> None:
     """Let oneDNN cache so many compiled kernels, and PyTorch 8 products in each thread.
 
     oneDNN compiles one for each shape of a matrix product: about a millisecond and 0.28 MiB. Where most batches have
@@ -64,14 +64,14 @@ def keep_kernels(kernels: int = KERNELS) -> None:
     os.environ.setdefault("LRU_CACHE_CAPACITY", "8")
 
 
-def return_freed_memory() -> None:
+def trim_memory() -> None:
     """Ask glibc to return freed memory to the system."""
     libc = _libc()
     if libc is not None and hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)  # 0: all of it, nothing kept in reserve
 
 
-class FreedMemory:
+class MallocTrimmer:
     """Returns freed memory to the system between updates, in at most about a hundredth of the time.
 
     Blocks of many sizes leave gaps, so a process that keeps all of it grows for hundreds of updates: in fine-tuning
@@ -86,7 +86,7 @@ class FreedMemory:
         if (begun := time.monotonic()) < self._due:
             return
         before = resident()
-        return_freed_memory()
+        trim_memory()
         seconds = time.monotonic() - begun + max(0, before - resident()) / _ZEROED  # and that of new pages
         self._due = begun + max(_PAUSE, 100 * seconds)  # a hundredth of the time, at most
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 
-class GradientNoise:
+class GradientNoiseScale:
     """The gradient noise scale S / |G|², the batch in targets at which noise and gradient are equally large.
 
     For gradients that are means over n targets, E|g|² = |G|² + S / n. The parts of an update and the whole update give
@@ -58,7 +58,7 @@ class GradientNoise:
 _SUFFIX = ".raw"  # of the weights that are trained, beside the optimizer's state in a checkpoint
 
 
-class MovingAverage:
+class EMA:
     """The moving average of weights: average ← d · average + (1 - d) · weights, d = min(decay, (1 + t) / (10 + t)).
 
     The first averages forget the random start quickly: t is the number of the update, as in TensorFlow's

@@ -16,12 +16,12 @@ from torch import Tensor
 from atento.base.errors import AtentoError, TrainingError, TrainingStopped, counted
 from atento.data.batches.batch import Part
 from atento.metrics.metric_table import quality
-from atento.storage.catalogue import newest
-from atento.training.allocator import FreedMemory, is_out_of_memory, return_freed_memory
+from atento.storage.checkpoint_list import newest
+from atento.training.allocator import MallocTrimmer, is_out_of_memory, trim_memory
 from atento.training.losses import Sums
 from atento.training.optimizer import learning_rate
 from atento.training.progress import StopRequest
-from atento.training.run import Progress, Run, finish_writing, restore_weights, save
+from atento.training.run import Run, TrainerState, finish_writing, restore_weights, save
 from atento.training.step import NotFinite
 
 IN_A_ROW = 10  # updates in a row that may be skipped or rewound
@@ -29,7 +29,7 @@ SHARE = 0.001  # of all updates that may be
 _LAYER = re.compile(r".*?\b(?:blocks|layers|forward_layers|backward_layers)\.\d+(?=\.)")
 
 
-def fit(run: Run) -> Progress:
+def fit(run: Run) -> TrainerState:
     """Train until the last step, early stopping, the step of a pause, or a signal.
     Raises TrainingStopped: a signal stopped training; a checkpoint was saved. TrainingError: the loss or the gradient
     is not finite. CheckpointError: a checkpoint could not be written; the last good one is kept.
@@ -39,7 +39,7 @@ def fit(run: Run) -> Progress:
     run.seconds_counted_at = time.monotonic()
     last_step = run.steps if run.pause_at is None else min(run.steps, run.pause_at)
     targets, is_new = TargetCounts(run.batches.updates_per_epoch), progress.step == 0
-    memory = FreedMemory()
+    memory = MallocTrimmer()
     started, tokens = time.monotonic(), 0  # of the log interval; validations and checkpoints are taken out
     with StopRequest() as stop, finished_writing(run):
         # a signal may have stopped the run between an update and its validation: make up for it first
@@ -151,9 +151,9 @@ def validate(run: Run) -> None:
     if run.validate is None:
         return
     progress = run.progress
-    return_freed_memory()  # blocks of other sizes follow
+    trim_memory()  # blocks of other sizes follow
     with run.updater.weights.evaluated(run.updater.average):  # the moving mean, where there is one
-        scores = run.updater.replica.all_do(run.validate)  # all processes score a part each
+        scores = run.updater.replica.on_all_processes(run.validate)  # all processes score a part each
         samples: list[dict[str, str]] = []
         if run.samples is not None and run.updater.replica.main:
             try:
@@ -293,7 +293,7 @@ def _split(run: Run, step: int, parts: list[Part], reason: str) -> None:
     run.updater.network.zero_grad(set_to_none=True)
     parts.clear()
     gc.collect()
-    return_freed_memory()
+    trim_memory()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
@@ -318,7 +318,7 @@ def _skip(run: Run, step: int, error: NotFinite) -> None:
             path = newest(run.checkpoints, run_id=str(run.identity["run_id"]), rename_damaged=False)
             return None if path is None else path.name
 
-        name = run.updater.replica.main_does(newest_name)  # one process looks, for all must load the same
+        name = run.updater.replica.on_main_process(newest_name)  # one process looks, for all must load the same
         if name is None:
             raise TrainingError(f"{error}; there is no checkpoint yet to rewind to") from error
         event["rewound_to"] = restore_weights(run, run.checkpoints / name)

@@ -14,7 +14,7 @@ from atento.attention.dropout import Randomness
 from atento.base.errors import CapabilityError, RecipeError
 from atento.config.sections.training import without_dropout
 from atento.config.tables.head_kinds import Windows
-from atento.data.batches.batch import Batch, Contrast
+from atento.data.batches.batch import Batch, ContrastiveSettings
 from atento.networks.crf import forward_sums, log_marginals, tag_log_probs
 from atento.networks.frozen import current
 from atento.networks.heads import CRFHead, SpanBoundaryHead, TextWindows
@@ -290,7 +290,7 @@ def window_loss(network: CBOW, head: str, forward: Forward, batch: Batch, call: 
 
 def vector_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
     """Return the loss of the vectors of texts that `head` names, a row of `VECTOR_LOSSES`."""
-    settings = cast(Contrast, batch.settings[head])
+    settings = cast(ContrastiveSettings, batch.settings[head])
     vectors = side_vectors(network, batch, settings, call.random)
     loss = nested_loss(VECTOR_LOSSES[head], vectors, head, batch, settings)
     return with_teachers(loss, soft_numbers, torch.cat(vectors, dim=-1), batch, head), loss.detach()
@@ -298,7 +298,7 @@ def vector_loss(network: Network, head: str, forward: Forward, batch: Batch, cal
 
 def reconstruction_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
     """Return -Σ log p(token | the tokens before it, the vector of a copy without some words) (Wang et al. 2021)."""
-    (vectors,) = side_vectors(network, batch, cast(Contrast, batch.settings[head]), call.random)
+    (vectors,) = side_vectors(network, batch, cast(ContrastiveSettings, batch.settings[head]), call.random)
     random = None if call.random is None else replace(call.random, use=call.random.use - MASKS)  # none of the encoder's
     labels = batch.labels[head]
     decoder = network.heads[head]

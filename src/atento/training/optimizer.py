@@ -12,7 +12,7 @@ from torch import Tensor
 from atento.base.errors import RecipeError, TrainingError
 from atento.config.sections.training import TrainingConfig
 from atento.networks.interface import Network
-from atento.networks.weight_depths import levels_of
+from atento.networks.weight_depths import layer_depths
 
 Parameters = Mapping[str, Tensor]  # by the names of the weights
 Group = dict[str, Any]  # a parameter group: `params`, `scale` (the factor of its learning rate) and options
@@ -232,7 +232,7 @@ class BatchedMuon(torch.optim.Muon):
 
 def hidden_matrices(network: Network) -> list[str]:
     """Return the names of the matrices of a network's layers, without tables of positions."""
-    levels = levels_of(network)
+    levels = layer_depths(network)
     return [
         name
         for name, parameter in network.named_parameters()
@@ -268,7 +268,7 @@ SCHEDULES: dict[str, Callable[[float, int, TrainingConfig], float]] = {
 }
 
 
-def warmup_of(config: TrainingConfig, steps: int) -> int:
+def warmup_steps_of(config: TrainingConfig, steps: int) -> int:
     """Return the updates of warm-up in a run of `steps` updates: those of the recipe, else a fifth, at most 200."""
     return min(_LONGEST_WARMUP, steps // 5) if config.warmup is None else config.warmup  # a fifth of a short run
 
@@ -284,7 +284,7 @@ def learning_rate(config: TrainingConfig, step: int, steps: int, *, zero_at: int
         steps: updates of the run.
         zero_at: how many updates after the last one a decay reaches 0.
     """
-    warmup = warmup_of(config, steps)
+    warmup = warmup_steps_of(config, steps)
     if config.warmup is None:
         config = replace(config, warmup=warmup)
     if step <= warmup:

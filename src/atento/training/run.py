@@ -13,11 +13,11 @@ from atento.base.errors import CheckpointError, TokenizerError, UsageError, coun
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.renamed_keys import VERSION
 from atento.data.batches.batch import Batches
-from atento.storage.checkpoint import load_checkpoint, retain, save_checkpoint
+from atento.storage.checkpoint import load_checkpoint, prune, save_checkpoint
 from atento.storage.shards import save_shards
-from atento.storage.writer import CheckpointWriter, snapshot
-from atento.training.journal import Journal
+from atento.storage.writer import CheckpointWriter, cpu_copy
 from atento.training.losses import Sums
+from atento.training.metrics_log import MetricsLog
 from atento.training.optimizer import LossScale, learning_rate
 from atento.training.progress import Reporter
 from atento.training.step import Updater
@@ -27,7 +27,7 @@ Samples = Callable[[], list[dict[str, str]]]  # texts by name: input, output, re
 
 
 @dataclass
-class Progress:
+class TrainerState:
     """The state of the loop, saved in `state.json` of each checkpoint; `step` gives the position in the data."""
 
     step: int = 0  # updates done
@@ -53,7 +53,7 @@ class Progress:
     zero_at: int = 1  # how many updates after the last one a decay of the rate reaches 0; 0 in runs of earlier versions
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Progress":
+    def from_dict(cls, data: Mapping[str, Any]) -> "TrainerState":
         """Build the state from the result of `asdict`; other keys are ignored."""
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         interval = {head: Sums(**sums) for head, sums in data["interval"].items()}
@@ -75,14 +75,14 @@ class Run:
     # files saved with each checkpoint, by name: the tokenizer's, and card and licence of the initial model
     model_files: Mapping[str, bytes]
     identity: Mapping[str, object]  # what must be equal to resume the run, and what its bits depend on
-    journal: Journal  # writes `metrics.jsonl`
+    journal: MetricsLog  # writes `metrics.jsonl`
     reporter: Reporter  # writes to the terminal and the log
     writer: CheckpointWriter = field(default_factory=CheckpointWriter)  # writes checkpoints while training continues
     # returns outputs for the first validation records, beside the references; None: the recipe asks for none
     samples: Samples | None = None
     # the step after which `fit` returns with a checkpoint although the run has not finished; None: none
     pause_at: int | None = None
-    progress: Progress = field(default_factory=Progress)  # the state of the loop
+    progress: TrainerState = field(default_factory=TrainerState)  # the state of the loop
     # time (`time.monotonic`) at which `progress.seconds` was last brought up to date
     seconds_counted_at: float = field(default_factory=time.monotonic)
     seconds_of_writing: float = 0.0  # of the last checkpoint; 0: there is none yet
@@ -111,9 +111,9 @@ def save(run: Run, *, beside: bool = False) -> None:
 
     Raises CheckpointError: the checkpoint, or the one before it, could not be written, or the run folder is gone.
     """
-    run.updater.replica.main_does(partial(_refuse_gone, run))
+    run.updater.replica.on_main_process(partial(_refuse_gone, run))
     if run.updater.replica.writers is None:
-        run.updater.replica.main_does(partial(_save, run, beside))
+        run.updater.replica.on_main_process(partial(_save, run, beside))
     else:  # each process has a part of the weights
         _save(run, beside)
 
@@ -155,7 +155,7 @@ def _save(run: Run, beside: bool) -> None:
     step = progress.step
     if beside:
         try:
-            weights, optimizer = snapshot(weights), snapshot(optimizer)
+            weights, optimizer = cpu_copy(weights), cpu_copy(optimizer)
         except (RuntimeError, MemoryError):  # too little memory for a copy
             beside = False
 
@@ -205,7 +205,7 @@ def delete_old(run: Run, step: int) -> None:
     config, every = run.config, run.config.checkpoint_every
     # the checkpoints to average at the end are kept, in addition to those of signals and best scores
     averaged = {(step // every - back) * every for back in range(config.average)}  # the last `average` scheduled ones
-    retain(run.checkpoints, max(config.keep, config.average), averaged, run_id=str(run.identity["run_id"]))
+    prune(run.checkpoints, max(config.keep, config.average), averaged, run_id=str(run.identity["run_id"]))
 
 
 def finish_save(run: Run) -> None:
@@ -245,7 +245,7 @@ def restore(run: Run, path: Path, *, continues: bool = True) -> dict[str, Any]:
             "--force"
         )
     run.updater.load(checkpoint.weights, checkpoint.optimizer)
-    run.progress = Progress.from_dict(checkpoint.state | {"score": checkpoint.state.get("last_score")})
+    run.progress = TrainerState.from_dict(checkpoint.state | {"score": checkpoint.state.get("last_score")})
     step, steps = checkpoint.step, checkpoint.state.get("steps")
     if steps is not None and steps != run.steps and step < run.steps:
         zero_at = run.progress.zero_at

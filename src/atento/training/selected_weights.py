@@ -4,7 +4,7 @@ from atento.base.errors import RecipeError, UsageError
 from atento.config.sections.initial import InitConfig
 from atento.networks.adapters import is_adapter
 from atento.networks.interface import Network
-from atento.networks.weight_depths import Levels, levels_of
+from atento.networks.weight_depths import LayerDepths, layer_depths
 from atento.training.optimizer import TrainedWeights, all_weights
 
 _READS = ("source_features.", "source_inputs.", "encoder.")  # weights that read the source, where targets have a table
@@ -23,13 +23,13 @@ def trained_weights(
         network: with its adapters, if `init` asks for them.
         init: the section of the recipe; None: everything is trained.
         updates_per_epoch: updates in a pass over the training data, by which stages may be counted.
-        reads_only: as in `levels_of`.
+        reads_only: as in `layer_depths`.
 
     Raises RecipeError: the network has no such weights: no such layers, no biases, no head of its own.
     """
     if init is None or (init.train == "all" and init.layer_decay == 1.0 and init.unfreeze is None):
         return all_weights(network)
-    levels = levels_of(network, reads_only=reads_only)
+    levels = layer_depths(network, reads_only=reads_only)
     names = _selected(network, init, levels)
     scales = {name: init.layer_decay ** (levels.layers + 1 - levels.of[name]) for name in names}  # 1 at the head
     present = sorted({levels.of[name] for name in names}, reverse=True)
@@ -47,7 +47,7 @@ def trained_weights(
     return TrainedWeights({name: starts[levels.of[name]] for name in names}, scales)
 
 
-def _selected(network: Network, init: InitConfig, levels: Levels) -> list[str]:
+def _selected(network: Network, init: InitConfig, levels: LayerDepths) -> list[str]:
     """The weights that `init.train` names, in the order of the network."""
     architecture = network.config.architecture
     of = {name: level for name, level in levels.of.items() if level >= 0}  # -1: never trained

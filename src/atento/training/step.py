@@ -17,8 +17,8 @@ from atento.base.precision import side_by_side, threads
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Part
 from atento.networks.interface import Network, stacks_of
-from atento.training.allocator import return_freed_memory
-from atento.training.ema import GradientNoise, MovingAverage, divide
+from atento.training.allocator import trim_memory
+from atento.training.ema import EMA, GradientNoiseScale, divide
 from atento.training.losses import Call, Sums, losses, on_device
 from atento.training.optimizer import LossScale, Optimizer, TrainedWeights, all_weights
 from atento.training.replica.local import GradientSum, Replica
@@ -87,7 +87,7 @@ class Updater:
         self.trained = all_weights(network) if trained is None else trained
         self._unfrozen: frozenset[str] | None = None  # by the last update; the next one sets what needs gradients
         self.optimizer = Optimizer(network, config, self.trained, self.parameters)
-        self.noise = GradientNoise() if config.log_gradient_noise else None
+        self.noise = GradientNoiseScale() if config.log_gradient_noise else None
         self.loss_scale = LossScale() if precision == "float16" else None
         self.norm: float | None = None  # of the gradient of the last update before clipping; None: it is not finite
         # threads that have shared an operation spin before they sleep, and take the cores of a small network's parts
@@ -96,7 +96,7 @@ class Updater:
         self._threads_beside = 1 if on_cpu and elements < SMALL else None
         self.one_by_one = False  # parts are computed one by one, to save memory
         trained_parameters = {name: self.parameters[name] for name in self.trained.begins}
-        self.average = MovingAverage(trained_parameters, config.ema) if config.ema else None
+        self.average = EMA(trained_parameters, config.ema) if config.ema else None
 
     def update(
         self,
@@ -310,7 +310,7 @@ class Updater:
         self.optimizer.load({})
         self.optimizer.zero_grad()
         self.compute_network, self.average = self.network, None
-        return_freed_memory()
+        trim_memory()
 
     def checkpoint_tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the weights by name, and what else an update depends on.

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from atento.data.batches.batch import Batch, Projected, Teaching
+from atento.data.batches.batch import Batch, Distillation, Projected
 from atento.networks.vocabulary import at_least_float32
 
 _ROWS = 256  # of scores over a vocabulary in memory at once
@@ -44,7 +44,7 @@ def with_teachers(loss: Tensor, soft: SoftLoss, outputs: Tensor, batch: Batch, h
     teachers for the head, the loss.
     """
     teaching = batch.settings.get(f"{head} teacher")
-    if not isinstance(teaching, Teaching):
+    if not isinstance(teaching, Distillation):
         return loss
     teachers = batch.extras[f"{head} teacher"].to(outputs.dtype)  # (N,K,C)
     learned = _mean(soft(outputs, teachers, teaching.temperature), outputs)
@@ -61,7 +61,7 @@ def with_token_teachers(loss: Tensor, tokens: Projected, batch: Batch, head: str
     backward pass: no (N,V) matrix stays in memory.
     """
     teaching = batch.settings.get(f"{head} teacher")
-    if not isinstance(teaching, Teaching) or teaching.tokens is None:
+    if not isinstance(teaching, Distillation) or teaching.tokens is None:
         return loss
     # (hidden, weight, bias) of the network, then of each teacher
     every, temperature = [tokens, *teaching.tokens(batch)], teaching.temperature

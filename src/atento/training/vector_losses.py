@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from atento.attention.dropout import Randomness
-from atento.data.batches.batch import SIDES, Batch, Contrast
+from atento.data.batches.batch import SIDES, Batch, ContrastiveSettings
 from atento.networks.heads import TextWindows, pool_text, pool_windows
 from atento.networks.interface import Network
 from atento.networks.vocabulary import at_least_float32
@@ -19,10 +19,10 @@ _MANY_TOKENS = 32768  # of other devices, which are slow at many small products
 MASKS = 1 << 20  # masks of dropout that a group may draw
 
 # (vectors of each side (B,D), name of the loss, batch, settings) -> summed loss
-VectorLoss = Callable[[Sequence[Tensor], str, Batch, Contrast], Tensor]
+VectorLoss = Callable[[Sequence[Tensor], str, Batch, ContrastiveSettings], Tensor]
 
 
-def ranking_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: Contrast) -> Tensor:
+def ranking_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: ContrastiveSettings) -> Tensor:
     """Return Σ -log softmax(scale · cosines)[pair] over texts: multiple negatives ranking.
 
     Each text is compared with the second texts of all pairs of the batch, and with all negatives
@@ -43,13 +43,13 @@ def ranking_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: C
     return loss
 
 
-def cosine_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: Contrast) -> Tensor:
+def cosine_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: ContrastiveSettings) -> Tensor:
     """Return Σ (cosine - score)² over pairs; `Batch.extras[name]` (B,) has the scores (Reimers & Gurevych 2019)."""
     texts, pairs = vectors
     return F.mse_loss(F.cosine_similarity(texts, pairs), batch.extras[name], reduction="sum")  # (B,)
 
 
-def cosent_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: Contrast) -> Tensor:
+def cosent_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: ContrastiveSettings) -> Tensor:
     """Return B · log(1 + Σ exp(scale · (cosine_j - cosine_i))) over the pairs i that have a higher score than j.
 
     Only the order of the scores, `Batch.extras[name]` (B,), counts. The factor B is taken back where the loss of an
@@ -62,7 +62,7 @@ def cosent_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: Co
     return len(scores) * torch.logsumexp(torch.cat([terms.new_zeros(1), terms]), dim=0)
 
 
-def triplet_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: Contrast) -> Tensor:
+def triplet_loss(vectors: Sequence[Tensor], name: str, batch: Batch, settings: ContrastiveSettings) -> Tensor:
     """Return Σ max(0, margin + distance(text, pair) - distance(text, negative)) (Schroff et al. 2015, FaceNet).
 
     The distance is Euclidean, or 1 - cosine.
@@ -84,7 +84,9 @@ VECTOR_LOSSES: dict[str, VectorLoss] = {
 }
 
 
-def nested_loss(loss: VectorLoss, vectors: Sequence[Tensor], name: str, batch: Batch, settings: Contrast) -> Tensor:
+def nested_loss(
+    loss: VectorLoss, vectors: Sequence[Tensor], name: str, batch: Batch, settings: ContrastiveSettings
+) -> Tensor:
     """Return a loss of the vectors; with `settings.sizes`, the sum of those of their first N numbers, for each size N.
 
     The shortened vectors have length 1 (Kusupati et al. 2022, Matryoshka Representation Learning).
@@ -95,7 +97,9 @@ def nested_loss(loss: VectorLoss, vectors: Sequence[Tensor], name: str, batch: B
     return torch.stack([loss(sides, name, batch, settings) for sides in shortened]).sum()
 
 
-def side_vectors(network: Network, batch: Batch, settings: Contrast, random: Randomness | None) -> list[Tensor]:
+def side_vectors(
+    network: Network, batch: Batch, settings: ContrastiveSettings, random: Randomness | None
+) -> list[Tensor]:
     """Return the vectors (B,D) of the texts of each side, at least in float32.
 
     One network reads all sides together, in groups of texts of similar length, and a text of several records once.
@@ -141,7 +145,7 @@ def side_vectors(network: Network, batch: Batch, settings: Contrast, random: Ran
 
 
 def _read(
-    network: Network, ids: Tensor, real: Tensor, skip: Tensor, settings: Contrast, random: Randomness | None
+    network: Network, ids: Tensor, real: Tensor, skip: Tensor, settings: ContrastiveSettings, random: Randomness | None
 ) -> Tensor:
     """The vectors of texts, ids (B,L) -> (B,D); a second call with the same arguments drops the same elements out.
 

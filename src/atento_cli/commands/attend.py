@@ -48,7 +48,7 @@ def attend(
     """Draw the attention weights of any layer and head: encoder, decoder or cross-attention."""
     from atento.inspection.attention_record import check_view
     from atento.inspection.page import attention_page
-    from atento.storage.whole_file import write_output
+    from atento.storage.atomic_files import write_output
 
     head_choice: object = int(head) if head.removeprefix("-").isdecimal() else head
     view: dict[str, Any] = {"layer": layer, "head": head_choice, "kind": kind, "words": words}

@@ -204,7 +204,7 @@ def _lines(rows: list[dict[str, object]]) -> str:
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    from atento.storage.whole_file import write_output
+    from atento.storage.atomic_files import write_output
 
     for name, text in files.items():
         write_output(folder / name, text)

@@ -199,14 +199,14 @@ class _Remembered:
     """
 
     def __init__(self, path: Path, *identity: str) -> None:
-        from atento.training.journal import Journal, read_journal
+        from atento.training.metrics_log import MetricsLog, read_journal
 
         begin = {"event": "clean", "step": 0, "identity": list(identity)}
         first, *known = read_journal(path) if path.exists() else [{}]
         if first != begin:
             path.unlink(missing_ok=True)
             known = []
-        self._path, self._journal = path, Journal(path)
+        self._path, self._journal = path, MetricsLog(path)
         if known:
             progress(f"{path}: {counted(len(known), 'block')} computed before; continuing")
         elif first != begin:

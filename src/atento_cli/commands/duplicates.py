@@ -215,7 +215,7 @@ def _records(name: str, column: str | None, reading: list[str] | None) -> Iterat
     from atento.config.recipe import SourceConfig
     from atento.config.tables.formats import format_of
     from atento.config.tables.task_spec import Field
-    from atento.data.files.found_reading import as_found
+    from atento.data.files.dialect import sniffed
     from atento.data.files.source_lines import display_name
     from atento.data.files.source_records import rows_in
     from atento.data.records.labelled_data import reading_of
@@ -237,7 +237,7 @@ def _records(name: str, column: str | None, reading: list[str] | None) -> Iterat
     chosen = int(column) if column is not None and column.isdecimal() else column
     source = SourceConfig(file=name, **reading_of(name, stated))
     if name != "-" and chosen is not None:
-        source = as_found(source, str(form), (), Path(), [chosen])
+        source = sniffed(source, str(form), (), Path(), [chosen])
     lines, read = tee(_lines(name, source.encoding))
     if column is None or form == "jsonl":
         numbered = enumerate(lines, start=1)
@@ -269,7 +269,7 @@ def _records(name: str, column: str | None, reading: list[str] | None) -> Iterat
 @contextmanager
 def _written(path: Path) -> Iterator[TextIO]:
     """Open a file that replaces `path` at the end, so that IN and OUT may be the same; a device is written to."""
-    from atento.storage.whole_file import output
+    from atento.storage.atomic_files import output
 
     with output(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
         yield file

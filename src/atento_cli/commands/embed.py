@@ -156,14 +156,14 @@ def _write(out: Path, lines: list[str], vectors: "NDArray[np.float32]") -> None:
     """Write the vectors (N,D) in the format of the file name."""
     import numpy as np
 
-    from atento.storage.whole_file import replacement
+    from atento.storage.atomic_files import atomic_file
     from atento.text.word_vectors import Vectors, write_text_vectors
 
     if out.suffix.lower() in _WORDS:
         write_text_vectors(out, Vectors(lines, vectors))
         return
     try:
-        with replacement(out) as partial, partial.open("wb") as stream:
+        with atomic_file(out) as partial, partial.open("wb") as stream:
             if out.suffix.lower() == ".npy":
                 np.save(stream, vectors)
             else:

@@ -183,7 +183,7 @@ def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:
 def _keep(found: "Confidence", picture: Path | None, folder: Path | None, title: str) -> None:
     """Draw what the probabilities of a classifier are worth, and keep it with the model of a folder, if given."""
     from atento.inspection.figures.classifier_figures import reliability_svg
-    from atento.storage.whole_file import write_output
+    from atento.storage.atomic_files import write_output
     from atento.tasks.calibrating import keep_confidence
 
     if picture is not None:
@@ -198,7 +198,7 @@ def _keep(found: "Confidence", picture: Path | None, folder: Path | None, title:
 def _draw(scores: "dict[str, Score]", path: Path, title: str) -> None:
     from atento.inspection.figures.classifier_figures import confusion_png, confusion_svg
     from atento.metrics import confusion_of
-    from atento.storage.whole_file import write_output
+    from atento.storage.atomic_files import write_output
 
     matrix = confusion_of(scores["report"])
     drawn = confusion_png if path.suffix.lower() == ".png" else confusion_svg

@@ -14,7 +14,7 @@ from atento_cli.options import ModelArgument, with_options
 
 if TYPE_CHECKING:
     from atento.model import Model
-    from atento.tasks.filling import Candidate
+    from atento.tasks.mask_filling import Candidate
 
 
 def register(app: typer.Typer) -> None:
@@ -56,7 +56,7 @@ def fill(
 
 def _reason(loaded: "Model", line: str) -> str | None:
     """Why the model cannot fill a line; None if it can."""
-    from atento.tasks.filling import why_not_filled
+    from atento.tasks.mask_filling import why_not_filled
 
     return why_not_filled(loaded, line)
 

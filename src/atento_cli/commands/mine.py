@@ -101,7 +101,7 @@ def _pairs(path: str, columns: dict[str, int | str] | None, reading: dict[str, A
     from atento.config.recipe import SourceConfig
     from atento.config.tables.formats import DATASETS, FORMATS, format_of, rule_of_endings
     from atento.config.tables.task_spec import Field
-    from atento.data.files.found_reading import first_of
+    from atento.data.files.dialect import first_of
     from atento.data.records.labelled_data import reading_of
     from atento.data.records.reader import read_records
 
@@ -138,7 +138,7 @@ def check_cells(out: Path, rows: Iterable[Sequence[str]], option: str = "--out")
 
 def write_rows(out: Path, names: Sequence[str], rows: Iterable[Sequence[str | int]]) -> None:
     """Write rows with these columns in the format of the file's ending, .tsv or .jsonl."""
-    from atento.storage.whole_file import output
+    from atento.storage.atomic_files import output
 
     with output(out) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
         if out.suffix.lower() == ".jsonl":

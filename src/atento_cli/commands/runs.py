@@ -213,7 +213,7 @@ def _compare(folders: Sequence[Path], as_json: bool) -> None:
 def _plot(folders: Sequence[Path], out: Path) -> None:
     from atento.inspection.figures.curves import curves_page, curves_picture
     from atento.runs.run_record import read_run
-    from atento.storage.whole_file import write_output
+    from atento.storage.atomic_files import write_output
 
     panels = _panels([read_run(folder) for folder in folders])
     if not panels:

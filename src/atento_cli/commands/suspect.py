@@ -46,7 +46,7 @@ def suspect(
     The recipe is trained once for each fold of the data, and each record is judged by the run that did not learn from
     it. A line has the probability of the given label, the place, the given and the likely label, and the text.
     """
-    from atento.storage.whole_file import write_whole
+    from atento.storage.atomic_files import write_atomically
     from atento_cli.labels.suspect_labels import suspect as find
 
     if out is not None:
@@ -64,7 +64,7 @@ def suspect(
         threads=threads,
     )
     lines = "".join(_lines(found, as_json))
-    write(lines) if out is None else write_whole(out, lines)
+    write(lines) if out is None else write_atomically(out, lines)
 
 
 def _lines(found: Iterable[Any], as_json: bool) -> Iterator[str]:

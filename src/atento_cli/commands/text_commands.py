@@ -287,7 +287,7 @@ def _too_long(loaded: "Model", line: str, request: _Request) -> str | None:
 def _write_traced(loaded: "Model", lines: Sequence[str], request: _Request, file: Path) -> None:
     """Write the output of each line, and a page that shows its search; a line that is not searched has none."""
     from atento.inspection.decoding_page import decoding_page
-    from atento.storage.whole_file import write_output
+    from atento.storage.atomic_files import write_output
 
     if len(lines) > TRACED:
         raise UsageError(f"--trace takes at most {TRACED} lines, one page for each: got more")

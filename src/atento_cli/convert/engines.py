@@ -13,7 +13,7 @@ from atento.model import Model
 from atento.models.card import CARD, model_card
 from atento.models.model_folder import reads_prompts_both_ways
 from atento.models.write import preserved_files
-from atento.storage.whole_file import whole_folder
+from atento.storage.atomic_files import atomic_folder
 from atento.text.exporting import exported_files, post_processor
 from atento.text.released.sentencepiece_ids import TYPES
 from atento.text.tokenizer_folder import DEFINITION
@@ -121,7 +121,7 @@ def convert_for(
         if part is not None:
             raise CapabilityError(f"{engine.name} does not hold {part}, which {model} has; nothing was written")
         files = preserved_files(loaded.path) | tokenizer_files(loaded)
-        with whole_folder(out) as folder:
+        with atomic_folder(out) as folder:
             engine.write(loaded, folder, precision)
             names = {file.name for file in folder.iterdir()} | files.keys()
             card = model_card(

@@ -21,9 +21,9 @@ from atento.data.records.reader import Records
 from atento.data.records.values import compared
 from atento.models.model_folder import find_model, find_tokenizer
 from atento.runs.prepare import files_by_source, read_sources
-from atento.runs.run_identity import located
+from atento.runs.run_identity import with_absolute_paths
 from atento.runs.run_record import is_run, read_run
-from atento.storage.whole_file import output, write_output
+from atento.storage.atomic_files import output, write_output
 from atento.tasks.scoring import score_outputs
 from atento.tasks.task_model import TaskModel
 from atento.text.specials import standard_specials
@@ -170,7 +170,7 @@ def _judged(
 
 def _joined(loaded: LoadedRecipe, folder: Path, tag: str, sizes: tuple[float, ...], share: float) -> Recipe:
     """The recipe with the synthetic pairs as a further source of training data."""
-    recipe = located(loaded)
+    recipe = with_absolute_paths(loaded)
     synthetic = SourceConfig(file=str((folder / DATA).resolve()), source="source", target="target", prefix=tag)
     points = []
     for at, weights in recipe.data.mixing.rates(sizes):

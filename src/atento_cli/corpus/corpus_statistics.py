@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from atento.config.recipe import COLUMNS, SourceConfig
 from atento.config.tables.formats import FORMATS, columns_of_source, format_of
 from atento.config.tables.task_spec import Field
-from atento.data.files.found_reading import first_of
+from atento.data.files.dialect import first_of
 from atento.data.records.reader import Records
 from atento.data.records.values import as_text, compared
 from atento.data.store.token_store import PERCENTILES

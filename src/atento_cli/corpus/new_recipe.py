@@ -19,7 +19,7 @@ from atento.config.reading.sizes_by_data import fitted
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import FORMATS, NAMES, Column, format_of, is_usual
 from atento.config.tables.tasks import SHOWN_BY, SUMMARIES, TASKS, TEXT_TO_TEXT
-from atento.data.files.found_reading import NAMED, NUMBER, as_found, encoding_for, first_of
+from atento.data.files.dialect import NAMED, NUMBER, encoding_for, first_of, sniffed
 from atento.data.files.source_lines import open_binary, scan
 from atento.data.files.source_records import DELIMITERS, objects_in, table_rows
 from atento.data.records.reader import read_records
@@ -94,7 +94,7 @@ def new_recipe(files: Sequence[Path], task: str | None, choose: Choose, beside: 
     if written is None and task == _PAIRS and lengths["target"] < _SHORT * lengths["source"]:
         task, reasons = SUMMARIES, reasons | {"task": "the targets are much shorter than their sources"}
     if source.file is not None:
-        source = as_found(source, format_of(source.file, source.format, of_task) or "", of_task, Path(), say=False)
+        source = sniffed(source, format_of(source.file, source.format, of_task) or "", of_task, Path(), say=False)
     stated = {field.name: getattr(source, field.name) for field in fields(source)}
     keys = {key: value for key, value in stated.items() if value != getattr(SourceConfig(), key)}
     paths = ("source", "target") if source.file is None else ("file",)
@@ -195,7 +195,7 @@ def _source_of(name: str, task: str | None, choose: Choose) -> tuple[str, Source
     if form == "assin":
         which = f"{name}: `entailment` is a label, `similarity` a score: which task"
         return task or choose(which, list(_RIVALS)), source, {}
-    columns = _columns(name, form, as_found(source, form, (), Path(), say=False))
+    columns = _columns(name, form, sniffed(source, form, (), Path(), say=False))
     if columns is None:
         return _QUESTIONS, source, {"task": "questions in SQuAD's layout"}
     task, chosen = _chosen(name, columns, task, choose)

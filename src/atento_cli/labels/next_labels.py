@@ -14,14 +14,14 @@ from atento.config.recipe import READING, SourceConfig
 from atento.config.tables.formats import FORMATS, Column, format_of
 from atento.config.tables.task_spec import Field
 from atento.config.tables.tasks import TASKS
-from atento.data.files.found_reading import first_of
+from atento.data.files.dialect import first_of
 from atento.data.records.labelled_data import reading_of
 from atento.data.records.memory import MemoryRecords, by_split
 from atento.data.records.reader import TEXT, Records, read_records, records_in_memory
 from atento.data.records.values import as_text, compared
 from atento.metrics.confident_learning import Floats
 from atento.runs.prepare import read_data
-from atento.tasks.classification import THRESHOLD, gives_label_sets, label_shares
+from atento.tasks.classification import THRESHOLD, gives_label_sets, label_probabilities
 from atento.tasks.model_vectors import embed
 from atento.tasks.tagging import word_tags
 from atento.tasks.task_model import TaskModel, load_for_tasks
@@ -93,7 +93,7 @@ def suggest(
         words = [[one[a:b] for a, b in word_spans(one)] if isinstance(one, str) else [*one] for one in chosen]
         residuals = np.stack([np.abs(_residuals(one)).mean(axis=0) for one in word_tags(run, words)])
     else:
-        residuals = _residuals(label_shares(run, chosen)[1].numpy(), gives_label_sets(run.network))
+        residuals = _residuals(label_probabilities(run, chosen)[1].numpy(), gives_label_sets(run.network))
     found = spread(residuals, np.concatenate(parts, axis=1).astype(np.float64), top)
     places = ((*records.where(rows[row]).rpartition(":"), score, texts[rows[row]]) for row, score in found)
     return [Suggestion(source, int(line), score, *text) for source, _, line, score, text in places]

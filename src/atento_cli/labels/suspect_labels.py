@@ -21,7 +21,7 @@ from atento.metrics.confident_learning import Floats, label_issue_count, ranked_
 from atento.runs.folder import OUTPUTS
 from atento.runs.prepare import read_data
 from atento.runs.run_identity import data_fingerprint
-from atento.tasks.classification import label_shares
+from atento.tasks.classification import label_probabilities
 from atento.tasks.tagging import word_tags
 from atento.tasks.task_model import head_of, load_for_tasks
 from atento.tasks.text_outputs import texts_of_split
@@ -128,7 +128,7 @@ def _judged(folder: Path, memory: Mapping[str, MemoryRecords], device: str) -> t
     labels = [one for row in range(len(split)) for one in _labels_of(split, row, TASKS[loaded.recipe.task].fields)]
     if "tags" in split.columns:
         return labels, [*head_of(model, KIND).labels], np.concatenate(word_tags(model, split["tokens"]))
-    names, shares = label_shares(model, texts_of_split(split))
+    names, shares = label_probabilities(model, texts_of_split(split))
     return labels, names, shares.numpy()
 
 

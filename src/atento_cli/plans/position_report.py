@@ -21,7 +21,7 @@ from atento.models.load import read_model
 from atento.networks import build_network
 from atento.networks.build import own_draws
 from atento.runs.prepare import read_data, training_batches
-from atento.storage.catalogue import newest
+from atento.storage.checkpoint_list import newest
 from atento.text.tokenizer import Tokenizer
 
 

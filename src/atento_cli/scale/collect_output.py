@@ -9,7 +9,7 @@ import numpy as np
 
 from atento.base.errors import AtentoError, DataError, UsageError, counted
 from atento.base.limits import open_plain
-from atento.storage.whole_file import replacement
+from atento.storage.atomic_files import atomic_file
 from atento_cli.scale.parts import MANIFEST, OutputFolder
 
 _CHUNK = 1 << 20  # bytes that are copied at once
@@ -61,7 +61,7 @@ def write_joined(folder: OutputFolder, out: Path) -> None:
     Raises AtentoError: it cannot be written.
     """
     try:
-        with replacement(out) as partial, partial.open("wb") as stream:
+        with atomic_file(out) as partial, partial.open("wb") as stream:
             stream.writelines(contents(folder))
     except OSError as error:
         raise AtentoError(f"{out} cannot be written: {error.strerror}") from error

@@ -16,7 +16,7 @@ from atento.data.records.memory import MemoryRecords, by_split
 from atento.metrics import METRICS, Score
 from atento.runs.folder import OUTPUTS
 from atento.runs.train import TrainedRun, train
-from atento.storage.whole_file import write_whole
+from atento.storage.atomic_files import write_atomically
 from atento.tasks.split_evaluation import metric_scores
 
 _LABELLED = ("classes", "class sets", "numbers", "tags")
@@ -113,5 +113,5 @@ def cross_validate(
     names = [name for name in tests[0] if name in METRICS]
     scores = {name: tuple(test[name] for test in tests) for name in names}
     result = CrossValidation(folder, tuple(runs), scores, metric_scores(outputs, gold, names))
-    write_whole(folder / "folds.json", json.dumps(result.to_dict(), ensure_ascii=False, indent=2) + "\n")
+    write_atomically(folder / "folds.json", json.dumps(result.to_dict(), ensure_ascii=False, indent=2) + "\n")
     return result

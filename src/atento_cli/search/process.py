@@ -20,7 +20,7 @@ from atento_cli.search.result import Trial
 _POLL = 0.1  # seconds
 
 
-class Trainer:
+class TrialWorker:
     """A context manager that runs trials by a worker process (`worker.py`), which starts with the first trial.
 
     Args:
@@ -32,7 +32,7 @@ class Trainer:
         self.stop, self.log = stop, log
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> "Trainer":
+    def __enter__(self) -> "TrialWorker":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -77,7 +77,7 @@ class Trainer:
                 answer = answer if "pid" in message else message
 
 
-def run_trial(trainer: Trainer, trial: Trial, request: Mapping[str, Any], *, data_varies: bool) -> str | None:
+def run_trial(trainer: TrialWorker, trial: Trial, request: Mapping[str, Any], *, data_varies: bool) -> str | None:
     """Train a trial until the share of its steps that the request names, and set how it ended.
 
     Returns:

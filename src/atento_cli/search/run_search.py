@@ -13,7 +13,7 @@ from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.config.reading.schema import as_node
 from atento.storage.lock import RunLock
 from atento.training.progress import Reporter, StopRequest
-from atento_cli.search.process import Trainer, run_trial
+from atento_cli.search.process import TrialWorker, run_trial
 from atento_cli.search.result import RungScore, SearchResult, Trial, importance_of
 from atento_cli.search.search_folder import (
     differences,
@@ -104,7 +104,7 @@ def search(
         reporter = Reporter(0, log=text_log, bar=False)
         stop = files.enter_context(StopRequest())
         _report_plan(plan, folder, resumed, reporter)
-        return _Search(plan, folder, request, reporter, files.enter_context(Trainer(stop, log))).run()
+        return _Search(plan, folder, request, reporter, files.enter_context(TrialWorker(stop, log))).run()
 
 
 def _plan(
@@ -186,7 +186,7 @@ class _Search:
     """A search under way: its plan, its folder, and its trials."""
 
     def __init__(
-        self, plan: _Plan, folder: Path, request: Mapping[str, object], reporter: Reporter, trainer: Trainer
+        self, plan: _Plan, folder: Path, request: Mapping[str, object], reporter: Reporter, trainer: TrialWorker
     ) -> None:
         self.plan, self.folder, self.request = plan, folder, request
         self.reporter, self.trainer = reporter, trainer

@@ -10,7 +10,7 @@ from atento.base.errors import UsageError
 from atento.base.limits import read_plain_text
 from atento.config.reading.dumping import dump_recipe, scalar_text
 from atento.config.reading.loading import load_recipe
-from atento.storage.whole_file import write_whole
+from atento.storage.atomic_files import write_atomically
 from atento_cli.search.result import SearchResult, Trial, share_text
 from atento_cli.search.score_panels import Panel, Point, scores_page, scores_svg
 
@@ -34,7 +34,7 @@ def open_search(folder: Path, identity: Mapping[str, object]) -> bool:
         foreign = [entry.name for entry in folder.iterdir() if not entry.name.startswith(_OWN_FILES)]
         if foreign:
             raise UsageError(f"{folder} holds files and is not a search; give another folder with --out")
-        write_whole(path, json.dumps(identity, indent=2, ensure_ascii=False) + "\n")
+        write_atomically(path, json.dumps(identity, indent=2, ensure_ascii=False) + "\n")
         return False
     try:
         different = differences(json.loads(read_plain_text(path)), identity)
@@ -45,7 +45,7 @@ def open_search(folder: Path, identity: Mapping[str, object]) -> bool:
         raise UsageError(
             f"{folder} is another search: {'; '.join(different[:_SHOWN])}{more}. Give another folder with --out"
         )
-    write_whole(path, json.dumps(identity, indent=2, ensure_ascii=False) + "\n")  # perhaps with more trials
+    write_atomically(path, json.dumps(identity, indent=2, ensure_ascii=False) + "\n")  # perhaps with more trials
     return True
 
 
@@ -92,7 +92,7 @@ def read_results(folder: Path, trials: Sequence[Trial]) -> list[Trial]:
 def write_results(folder: Path, trials: Sequence[Trial]) -> None:
     """Write a line for each trial that has begun. Raises TrainingError."""
     lines = (json.dumps(trial.to_dict(), ensure_ascii=False) for trial in trials if trial.state != "waiting")
-    write_whole(folder / RESULTS, "".join(f"{line}\n" for line in lines))
+    write_atomically(folder / RESULTS, "".join(f"{line}\n" for line in lines))
 
 
 def write_best(result: SearchResult) -> None:
@@ -102,7 +102,7 @@ def write_best(result: SearchResult) -> None:
         return
     recipe = load_recipe(result.folder / best.name / "recipe.yaml", environment={}).recipe
     first = f"# The recipe of {best.name}, the best of {len(result.trials)} trials: {result.metric} {best.score:.6g}.\n"
-    write_whole(result.recipe, first + dump_recipe(replace(recipe, name=f"{recipe.name}-best")))
+    write_atomically(result.recipe, first + dump_recipe(replace(recipe, name=f"{recipe.name}-best")))
 
 
 def write_picture(result: SearchResult, ranges: Mapping[str, bool], log_keys: Sequence[str]) -> None:
@@ -118,6 +118,6 @@ def write_picture(result: SearchResult, ranges: Mapping[str, bool], log_keys: Se
         panels.append(Panel(key, points, key in log_keys, share_text(result.importance[key])))
     metric = result.metric or "score"
     svg = scores_svg(panels, metric)
-    write_whole(result.folder / "scores.svg", svg)
+    write_atomically(result.folder / "scores.svg", svg)
     title = f"Search {result.folder.name}: {metric}"
-    write_whole(result.folder / "search.html", scores_page(svg, result.rows(), title))
+    write_atomically(result.folder / "search.html", scores_page(svg, result.rows(), title))

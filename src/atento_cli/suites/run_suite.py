@@ -18,7 +18,7 @@ from atento.model import Model, load
 from atento.runs.prepare import read_data
 from atento.runs.run_record import read_object, read_run
 from atento.runs.train import TrainedRun, train
-from atento.storage.whole_file import write_whole
+from atento.storage.atomic_files import write_atomically
 from atento.tasks.verb_table import VERBS, Verb
 from atento_cli.suites.row import Row
 from atento_cli.suites.scores import SuiteResult, TaskResult, result_of
@@ -163,7 +163,7 @@ class Predictor:
             self.model = self.model or load(self.run.folder, device=self.device, precision=self.precision)
             outputs = compute(self.model)
         path.parent.mkdir(exist_ok=True)
-        write_whole(path, json.dumps(key | {"outputs": outputs}, ensure_ascii=False) + "\n")
+        write_atomically(path, json.dumps(key | {"outputs": outputs}, ensure_ascii=False) + "\n")
         return outputs
 
 
@@ -207,7 +207,7 @@ def write_submission(folder: Path, part: str, row: Row, numbers: Sequence[str], 
         lines.append(f"{number}\t{output if isinstance(output, str) else f'{min(max(output, low), high):.3f}'}")
     path = folder / "submission" / f"{part}.tsv"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, "\n".join(lines) + "\n")
+    write_atomically(path, "\n".join(lines) + "\n")
     return path
 
 
@@ -292,7 +292,7 @@ def glue(
         best = unlabelled[max(numbers, key=result.of_seed)]  # the test files are labelled by one seed
         submission += [write_submission(target, part, plan.row, one.gold, one.outputs) for part, one in best.items()]
     suite_result = SuiteResult(suite, target, numbers, tuple(results), missing, tuple(submission))
-    write_whole(target / RESULTS, json.dumps(suite_result.to_dict(), ensure_ascii=False, indent=2) + "\n")
+    write_atomically(target / RESULTS, json.dumps(suite_result.to_dict(), ensure_ascii=False, indent=2) + "\n")
     return suite_result
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from atento.base.version import __version__
 from atento.inspection.standalone import mark, sheet
-from atento.storage.whole_file import write_output
+from atento.storage.atomic_files import write_output
 from atento_lab.notes.errata import ERRATA, errata_of
 from atento_lab.notes.finding import Finding, Row, flat, grid, one_line, plain
 from atento_lab.notes.table import Result, run

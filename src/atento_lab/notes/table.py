@@ -15,7 +15,7 @@ import torch
 from atento.base.errors import UsageError, nearest
 from atento.config.recipe import SourceConfig
 from atento.data.records.reader import SOURCE_AND_TARGET, read_records
-from atento.storage.whole_file import write_output
+from atento.storage.atomic_files import write_output
 from atento_lab.notes.checks import (
     arrangements,
     attention,

@@ -29,7 +29,7 @@ from atento.networks import parameter_count
 from atento.runs.prepare import read_data
 from atento.runs.run_tokenizer import new_tokenizer
 from atento.runs.train import train
-from atento.storage.catalogue import list_checkpoints
+from atento.storage.checkpoint_list import list_checkpoints
 from atento.text.words import word_spans
 from atento_lab.studies.race_ngrams import ngram_scores
 from atento_lab.studies.race_probes import Question, accuracy, feature_accuracy, questions, translation_score

@@ -25,7 +25,7 @@ from atento.tasks.model_outputs import text_generator
 from atento.tasks.task_model import TaskModel
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
-from atento.training.allocator import keep_freed_memory
+from atento.training.allocator import raise_trim_threshold
 from atento.training.step import Updater
 from atento_world import write
 
@@ -68,7 +68,7 @@ def measure_recurrence(seconds: float) -> Iterator[dict[str, object]]:
     Args:
         seconds: the training time of each encoder-decoder.
     """
-    keep_freed_memory()
+    raise_trim_threshold()
     for name, config in readers().items():
         torch.manual_seed(0)
         network = build_network(config)

@@ -1,7 +1,7 @@
 """Jobs that write texts, continuously: they join the running batch between two steps, and leave it as they end.
 
-Greedy search and sampling share a lane, in which every output is a row; other strategies are searches that share
-steps (`searches.py`). A job's outputs are those that the methods of `atento.Model` write for the same texts.
+Greedy search and sampling share a continuous batch, in which every output is a row; other strategies are searches that
+share steps (`searches.py`). A job's outputs are those that the methods of `atento.Model` write for the same texts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,9 +13,9 @@ from typing import TypeVar
 from greenlet import greenlet
 
 from atento.decoding import Beam
-from atento.decoding.beam.beam_lane import BeamLanes
+from atento.decoding.beam.beam_batch import BeamBatches
 from atento.decoding.choosing import hypothesis
-from atento.decoding.lane import Lane
+from atento.decoding.continuous_batch import ContinuousBatch
 from atento.decoding.token_loop import Drawn, Output
 from atento.model import Model
 from atento.tasks.task_model import Continuing, tokenizer_of
@@ -43,7 +43,7 @@ MOST_ROWS = 256  # outputs that are written at a time, unless one job alone has 
 
 @dataclass(eq=False)
 class _Text:
-    """One text of a job: its outputs in the lane, and the stream of its output if that is sent in pieces."""
+    """One text of a job: its outputs in the continuous batch, and the stream of one that is sent in pieces."""
 
     of: "_Generated"
     number: int
@@ -86,7 +86,7 @@ class TextGenerators:
         self._writer = lru_cache(maxsize=256)(partial(generator_for, model))
         self._written: dict[str, _Generated] = {}
         self._of_output: dict[int, _Text] = {}  # by the id of the output
-        self._lane: Lane | None = None
+        self._continuous_batch: ContinuousBatch | None = None
         self._searches: Searches | None = None
         self._exact: Searches | None = None  # exact searches, which do not share steps
 
@@ -104,7 +104,7 @@ class TextGenerators:
     @property
     def rows(self) -> int:
         """The number of outputs that a step writes."""
-        return sum(0 if part is None else part.rows for part in (self._lane, self._searches, self._exact))
+        return sum(0 if part is None else part.rows for part in (self._continuous_batch, self._searches, self._exact))
 
     @property
     def _tokenizer(self) -> Tokenizer:
@@ -130,14 +130,14 @@ class TextGenerators:
             if text.generation is None:  # a source that is blank, or has no words to translate
                 self._finish(text, [generator.passthrough(waiting.items[text.number])], [[]])
         is_one = is_one_output(generator)
-        if self._lane is not None and fits_lane(generator):
+        if self._continuous_batch is not None and fits_lane(generator):
             for text in searched:
                 assert text.generation is not None
                 text.outputs = outputs_of(text.generation, job.log_probs or 0)
                 if job.stream and len(text.outputs) == 1:
                     text.stream = self._stream_of(text)
                 self._of_output |= {id(output): text for output in text.outputs}
-                self._lane.add(text.outputs)
+                self._continuous_batch.add(text.outputs)
         elif is_one and job.stream and not job.log_probs:
             self._start(written, self._stream, searched)
         elif is_one and self._takes(searched):
@@ -160,8 +160,8 @@ class TextGenerators:
             for search in written.running:
                 written.searches.stop(search)
         for text in written.texts:
-            if self._lane is not None:
-                self._lane.drop(text.outputs)
+            if self._continuous_batch is not None:
+                self._continuous_batch.drop(text.outputs)
             for output in text.outputs:
                 self._of_output.pop(id(output), None)
 
@@ -172,9 +172,9 @@ class TextGenerators:
 
     def step(self) -> None:
         """One step of all outputs."""
-        if self._lane is not None and self._lane.rows:
+        if self._continuous_batch is not None and self._continuous_batch.rows:
             try:
-                steps = self._lane.step()
+                steps = self._continuous_batch.step()
             except Exception as error:
                 self._fail_all(error, None)
             else:
@@ -189,21 +189,25 @@ class TextGenerators:
                     self._fail_all(error, searches)
 
     def _begin(self) -> None:
-        """Make the lane and the searches, at the first job or after a failure of all."""
+        """Make the continuous batch and the searches, at the first job or after a failure of all."""
         searches = self._searches
-        # a network whose states cannot be joined has no lanes
-        if searches is not None and self._exact is not None and (self._lane is not None or searches.lanes is None):
+        # a network whose states cannot be joined has no continuous batches
+        if (
+            searches is not None
+            and self._exact is not None
+            and (self._continuous_batch is not None or searches.beam_batches is None)
+        ):
             return
         function, batch = shared_steps(self.model.step_function(), self.model.device)
-        if self._lane is None and batch is not None:
-            self._lane = Lane(batch(1), part=PART, most=MOST_ROWS, device=self.model.device)
+        if self._continuous_batch is None and batch is not None:
+            self._continuous_batch = ContinuousBatch(batch(1), part=PART, most=MOST_ROWS, device=self.model.device)
         if self._searches is None:
-            lanes = None if batch is None else BeamLanes(batch, part=PART, device=self.model.device)
-            self._searches = Searches(function, part=PART, lanes=lanes)
+            beam_batches = None if batch is None else BeamBatches(batch, part=PART, device=self.model.device)
+            self._searches = Searches(function, part=PART, beam_batches=beam_batches)
         if self._exact is None:
             self._exact = Searches(function, part=PART, joins=False)
 
-    # The lane
+    # The continuous batch
 
     def _stream_of(self, text: _Text) -> TextStream:
         return TextStream(self._tokenizer, stop=text.of.generator.decoding.stop)
@@ -335,7 +339,7 @@ class TextGenerators:
     def _fail_all(self, error: Exception, searches: Searches | None) -> None:
         """Fail the jobs of those searches; None: those of the lane. New ones are made for the jobs that follow."""
         if searches is None:
-            self._lane = None
+            self._continuous_batch = None
         elif searches is self._exact:
             self._exact = None
         else:

@@ -68,7 +68,7 @@ def generation_jobs_of(
 
 
 def outputs_of(generation: GenerationJob, top: int) -> list[Output]:
-    """The outputs of a text in a lane, one or as many as samples; `top` of the likeliest tokens stand beside each."""
+    """The outputs of a text in a continuous batch, one or as many as samples, with `top` likeliest tokens each."""
     strategy, request = generation.generator.strategy, generation.generator.request([generation])
     assert isinstance(strategy, Greedy | Sample)
     count = strategy.n if isinstance(strategy, Sample) else 1
@@ -84,7 +84,7 @@ def beam_of(generation: GenerationJob) -> BeamRequest | None:
 
 
 def fits_lane(generator: TextGenerator) -> bool:
-    """Whether a lane writes its outputs token by token: greedy search or sampling."""
+    """Whether a continuous batch writes its outputs token by token: greedy search or sampling."""
     return isinstance(generator.strategy, Greedy | Sample) and generator.draft is None
 
 

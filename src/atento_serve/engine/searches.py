@@ -2,7 +2,7 @@
 
 A search runs in a greenlet. Where it calls `step`, it waits; when all of them wait, their rows are stepped together,
 and each goes on with its logits. So beam search, minimum Bayes risk and the exact search are those of
-`atento.decoding`, unchanged. Beams of the same width are one search (`decoding.beam.beam_lane`): each waits for
+`atento.decoding`, unchanged. Beams of the same width are one search (`decoding.beam.beam_batch`): each waits for
 its outputs.
 """
 
@@ -17,14 +17,14 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from torch import Tensor
 
 from atento.base.errors import CapabilityError
-from atento.decoding.beam.beam_lane import BeamLanes
+from atento.decoding.beam.beam_batch import BeamBatches
 from atento.decoding.beam.beam_search import BeamSearch
 from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.contract import AnyStepFunction, Joining, Rewinding, State
 from atento.decoding.running import JoinedRows, RunningBatch
 from atento.decoding.source import ends_of, first_tokens
 from atento.inference.fast import FastStepFunction
-from atento.inference.prompts import PromptMemory, RememberingSteps
+from atento.inference.prompts import PrefixCache, PrefixCachingSteps
 from atento.inference.slots import Slots
 
 REMEMBERED = 2048  # tokens of prompts whose keys and values are held, for prompts that begin alike
@@ -54,7 +54,7 @@ class _Waiting:
 
 @dataclass(eq=False)
 class _WaitingBeam:
-    """A search in a lane, which goes on after each step of it, or when it has its outputs."""
+    """A search in a continuous batch, which goes on after each step of it, or when it has its outputs."""
 
     search: greenlet
     asked: BeamRequest
@@ -69,13 +69,13 @@ class Searches:
         part: tokens of prompts that are read between two steps.
         joins: whether searches share steps, if states can be joined; else each makes its own steps, in turns. A search
             that holds many states should not share them, because a shared state holds the rows of all.
-        lanes: of beams; None: each beam is a search like the others.
+        continuous batches: of beams; None: each beam is a search like the others.
     """
 
     def __init__(
-        self, step_function: AnyStepFunction, *, part: int, joins: bool = True, lanes: BeamLanes | None = None
+        self, step_function: AnyStepFunction, *, part: int, joins: bool = True, beam_batches: BeamBatches | None = None
     ) -> None:
-        self.inner, self.part, self.lanes = step_function, part, lanes
+        self.inner, self.part, self.beam_batches = step_function, part, beam_batches
         self._join = step_function.joined if joins and isinstance(step_function, Joining) else None
         self.start_id, self.eos_id = step_function.start_id, step_function.eos_id
         self.pad_id, self.eos_ids = step_function.pad_id, ends_of(step_function, None)
@@ -100,8 +100,8 @@ class Searches:
     @property
     def rows(self) -> int:
         """The number of rows that wait for a step, and of searches that are at the beginning."""
-        in_lanes = 0 if self.lanes is None else self.lanes.rows
-        return sum(len(waiting.shared.rows) for waiting in self._waiting) + len(self._ready) + in_lanes
+        in_batches = 0 if self.beam_batches is None else self.beam_batches.rows
+        return sum(len(waiting.shared.rows) for waiting in self._waiting) + len(self._ready) + in_batches
 
     def run_step(self) -> int:
         """Let all searches run until they wait, and make one step of all rows; the number of these."""
@@ -110,8 +110,8 @@ class Searches:
             search.switch()  # until it asks for a step, or ends
         waiting, self._waiting = self._waiting, []  # those that ask again wait for the next step
         count = sum(len(one.tokens) for one in waiting)
-        if self.lanes is not None:  # one step of all beams in lanes
-            count += sum(self.lanes.steps())
+        if self.beam_batches is not None:  # one step of all beams in continuous batches
+            count += sum(self.beam_batches.steps())
             beams, self._beams = self._beams, []
             for beam in beams:
                 if beam.each or not beam.asked.open:
@@ -140,7 +140,7 @@ class Searches:
         if not isinstance(self.inner, Joining):
             state = self.inner.begin(ids, token_mask)
         else:
-            for state in self.inner.begin_in_parts(ids, token_mask, max(1, self.part // len(ids))):
+            for state in self.inner.prefill_in_chunks(ids, token_mask, max(1, self.part // len(ids))):
                 if state is None:
                     self._ready.append(getcurrent())
                     self._hub.switch()
@@ -154,17 +154,17 @@ class Searches:
 
     def takes(self, asked: BeamRequest) -> bool:
         """As `decoding.beam.beam_search.BeamHost.takes`."""
-        return self.lanes is not None and self.lanes.takes(asked)
+        return self.beam_batches is not None and self.beam_batches.takes(asked)
 
     def beam_steps(self, asked: BeamRequest, *, each: bool) -> Iterator[BeamSearch]:
         """As `decoding.beam.beam_search.BeamHost.beam_steps`."""
-        assert self.lanes is not None
-        lane = self.lanes.add(asked)
+        assert self.beam_batches is not None
+        beam_batch = self.beam_batches.add(asked)
         try:
             while asked.open:
                 self._beams.append(_WaitingBeam(getcurrent(), asked, each))
                 self._hub.switch()
-                yield lane.search
+                yield beam_batch.search
         finally:
             asked.drop()
         if asked.error is not None:
@@ -185,9 +185,9 @@ class Searches:
         self._hub.switch()
         return self._rewinding.step_all(tokens, counts, state)
 
-    def take_back(self, state: State, counts: Sequence[int]) -> State:
+    def crop(self, state: State, counts: Sequence[int]) -> State:
         """As the step function of the network."""
-        return self._rewinding.take_back(state, counts)
+        return self._rewinding.crop(state, counts)
 
     @property
     def _rewinding(self) -> Rewinding:
@@ -237,8 +237,8 @@ def shared_steps(
 ) -> tuple[AnyStepFunction, Callable[[int], RunningBatch] | None]:
     """What searches call of a step function, and what makes a running batch of its rows; None: they cannot share."""
     if isinstance(function, FastStepFunction):
-        memory = None if function.reader is None else PromptMemory(REMEMBERED)
-        remembering = function if memory is None else RememberingSteps(function, memory)
+        memory = None if function.reader is None else PrefixCache(REMEMBERED)
+        remembering = function if memory is None else PrefixCachingSteps(function, memory)
         return remembering, partial(Slots, function, memory)
     if isinstance(function, Joining):
         return function, lambda width: JoinedRows(function, part=PART, device=device, width=width)

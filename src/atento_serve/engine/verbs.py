@@ -15,7 +15,7 @@ from atento.model import Model
 from atento.networks import parameter_count
 from atento.tasks.classification import above, least_probability, sure_labels
 from atento.tasks.decoding_setup import embedding_for
-from atento.tasks.filling import Candidate, fill_each
+from atento.tasks.mask_filling import Candidate, fill_each
 from atento.tasks.regression import has_regression_head
 from atento.tasks.task_model import Continuing, context_limit, for_head, labels_of, tokenizer_of
 from atento.tasks.word_links import word_links

@@ -24,7 +24,7 @@ from atento.inference.choose import pack_large, pack_weights
 from atento.inference.plain import WritingNetwork
 from atento.model import Model, load
 from atento.retrieval.text_index import Index
-from atento.training.allocator import keep_kernels, return_freed_memory
+from atento.training.allocator import set_kernel_cache_size, trim_memory
 from atento_serve.chat.conversations import Conversations, prompts
 from atento_serve.engine.generation import TextGenerators
 from atento_serve.engine.messages import decoded
@@ -167,7 +167,7 @@ def main() -> None:
     os.dup2(2, 1)  # nothing else may write to the server
     first = decoded(stream.readline())
     settings, outbox = first["settings"], Outbox(answers)
-    keep_kernels(_KERNELS)
+    set_kernel_cache_size(_KERNELS)
     if settings["threads"]:
         torch.set_num_threads(settings["threads"])
     try:
@@ -186,7 +186,7 @@ def main() -> None:
         with torch.inference_mode():
             worker.model_works()
             description = asdict(describe(model, first["limits"], chats=worker.conversations is not None))
-        return_freed_memory()  # that of packing weights, up to as much as they take
+        trim_memory()  # that of packing weights, up to as much as they take
     except AtentoError as error:
         outbox.send({"refused": str(error)})
         sys.exit(2)

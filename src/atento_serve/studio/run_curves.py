@@ -17,7 +17,7 @@ from atento.base.errors import AtentoError
 from atento.base.limits import open_plain
 from atento.config.reading.loading import load_recipe
 from atento.runs.run_record import planned_steps, read_object
-from atento.training.journal import parse_event
+from atento.training.metrics_log import parse_event
 from atento_serve.studio.run_folders import inside
 
 MOST_POINTS = 4_000  # of a curve, on a page

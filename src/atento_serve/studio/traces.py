@@ -15,7 +15,7 @@ from atento.inspection.layer_streams import streams
 from atento.inspection.maps import Side
 from atento.model import Model
 from atento.networks import Decoder, Encoder, EncoderDecoder, RecurrentLM, RecurrentSeq2Seq
-from atento.tasks.attending import record_of_ids
+from atento.tasks.attention_records import record_of_ids
 from atento.tasks.task_model import tokenizer_of
 from atento.text.tokenizer import Tokenizer
 from atento_serve.engine.verbs import verbs_of

@@ -180,7 +180,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Contrast:
+class ContrastiveSettings:
     """The settings of a loss of vectors: `Batch.settings` of its objective."""
 
     pooling: str = "mean"  # how the vectors of tokens become the vector of a text (`EmbeddingConfig`)
@@ -201,7 +201,7 @@ class Contrast:
 
 
 @dataclass(frozen=True)
-class Teaching:
+class Distillation:
     """How a head learns from teachers: `Batch.settings["HEAD teacher"]`, with the keys of the recipe.
 
     `tokens` gives what the teachers say of the tokens of a batch; None: `Batch.extras` has it under the same name.

@@ -248,7 +248,7 @@ def word_numbers(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     return numbers[::-1]
 
 
-class WordNumbers:
+class WordIds:
     """`word_numbers` of many texts at once.
 
     How many words begin in a piece depends on the piece and on whether a word reaches its beginning, so a table of the

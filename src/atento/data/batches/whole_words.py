@@ -66,7 +66,7 @@ def words_as_store(
     longest: int | None,
     network: NetworkConfig,
 ) -> tuple[MemoryStore, int]:
-    """Encode texts or pairs as `labels.texts_as_store` does, where a network reads whole words."""
+    """Encode texts or pairs as `labels.store_texts` does, where a network reads whole words."""
     added, count, cut = template.added(pairs is not None), characters_of_words(network), 0
     rows, characters = [], []
     for number, text in enumerate(texts):

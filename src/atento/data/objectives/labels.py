@@ -111,7 +111,7 @@ def rounded_inputs(
     return inputs, {name: torch.from_numpy(lengths) for name in ("ids", "source_ids") if name in inputs}
 
 
-def texts_as_store(
+def store_texts(
     tokenizer: Tokenizer,
     template: Template,
     texts: Sequence[str],
@@ -240,7 +240,7 @@ def labelled_texts(
         raise DataError(f"{split.where(0)}: {key} of single texts, and the records have a `pair`")
     if long_texts.head_tail and reads_words(network):
         raise CapabilityError(f"{key} of tokens, and this network reads words: leave it out")
-    store, cut = texts_as_store(
+    store, cut = store_texts(
         preparation.tokenizer, template, split["text"], pairs, preparation.longest, network, long_texts
     )
     report_windows(preparation, store)

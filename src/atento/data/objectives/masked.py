@@ -17,7 +17,7 @@ from atento.base.errors import DataError
 from atento.base.splitmix import grid_hashes
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, EpochStores, MemoryStore, OneText, Ragged, Rows, Store
-from atento.data.batches.masking import Masking, WordNumbers, masking_of
+from atento.data.batches.masking import Masking, WordIds, masking_of
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.preparation import Preparation
 from atento.text.lengths import pad_batch, truncate
@@ -145,7 +145,7 @@ def with_token_mask(inputs: dict[str, Tensor], lengths: NDArray[np.int64]) -> di
 
 def word_columns(tokenizer: Tokenizer, texts: Sequence[Sequence[int]]) -> dict[str, Ragged]:
     """Return the columns of words of texts without special tokens: "words" and "word count"."""
-    words = WordNumbers(tokenizer).of(Ragged(texts))  # the number of the word of each token
+    words = WordIds(tokenizer).of(Ragged(texts))  # the number of the word of each token
     text = np.repeat(np.arange(len(words)), words.lengths)  # (tokens,)
     begins = np.append(True, (np.diff(words.flat) != 0) | (np.diff(text) != 0))[: len(text)]
     counts = np.bincount(text[begins], minlength=len(words))  # words of each text, an empty one too
@@ -200,7 +200,7 @@ class NextSentence:
     template: Template  # special tokens around the pair
     longest: int  # maximum tokens of a pair; longer pairs are truncated
     segments: bool  # whether the network reads segment ids
-    words: WordNumbers | None = None  # give the number of the word of each token; None: tokens are hidden one by one
+    words: WordIds | None = None  # give the number of the word of each token; None: tokens are hidden one by one
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the expected number of hidden tokens of each pair, plus one for the label of the pair."""
@@ -280,7 +280,7 @@ def next_sentence(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
     # each epoch draws the second sentences again
     stores = EpochStores(with_second(columns, training.seed, 0), partial(with_second, columns, training.seed))
     template = preparation.text_template()
-    masking, words = masking_of(tokenizer, config), None if config.unit == "tokens" else WordNumbers(tokenizer)
+    masking, words = masking_of(tokenizer, config), None if config.unit == "tokens" else WordIds(tokenizer)
     segments = network.embedding.segments > 1
     objective = NextSentence(network.pad_id, masking, template, preparation.longest, segments, words)
     return preparation.planned(stores, objective, config.weight)

@@ -21,7 +21,7 @@ from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import (
     EVERY,
     Batch,
-    Contrast,
+    ContrastiveSettings,
     Draw,
     MemoryStore,
     OneTarget,
@@ -36,7 +36,14 @@ from atento.data.batches.batch import (
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.masked import word_columns
 from atento.data.objectives.preparation import Preparation
-from atento.data.objectives.text_sides import Sides, contrast, scored_pairs, side_inputs, sides_as_store, text_numbers
+from atento.data.objectives.text_sides import (
+    TextPairs,
+    contrast,
+    scored_pairs,
+    side_inputs,
+    sides_as_store,
+    text_numbers,
+)
 from atento.data.records.splits import Split
 from atento.data.records.values import shortened
 
@@ -46,7 +53,7 @@ _WORDS_KEY = 36  # keeps the draws of deleted words apart from those of other pu
 
 
 @dataclass(frozen=True)
-class MultipleNegatives(Sides):
+class MultipleNegatives(TextPairs):
     """Batches of pairs, or of triples with a negative. Columns "ids", "pair_ids" and "negative_ids".
 
     `numbers` (examples, sides) has equal numbers for equal texts; None: equal texts are negatives too.
@@ -88,7 +95,7 @@ class PairBatches:
     """
 
     def __init__(
-        self, store: Store, objective: Sides, *, budget: int, fewest: int, seed: int, weight: float = 1.0
+        self, store: Store, objective: TextPairs, *, budget: int, fewest: int, seed: int, weight: float = 1.0
     ) -> None:
         """Count the updates of an epoch.
 
@@ -231,12 +238,12 @@ def triplet(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches
     return preparation.planned(store, _sides(preparation, config), config.weight, equal_examples=True)
 
 
-def _sides(preparation: Preparation, config: ObjectiveConfig) -> Sides:
-    return Sides(config.kind, preparation.network, contrast(preparation, config))
+def _sides(preparation: Preparation, config: ObjectiveConfig) -> TextPairs:
+    return TextPairs(config.kind, preparation.network, contrast(preparation, config))
 
 
 def _paired(
-    preparation: Preparation, config: ObjectiveConfig, store: MemoryStore, objective: Sides, fewest: int
+    preparation: Preparation, config: ObjectiveConfig, store: MemoryStore, objective: TextPairs, fewest: int
 ) -> PairBatches:
     budget, seed = preparation.recipe.training.batch_tokens, preparation.recipe.training.seed
     return PairBatches(store, objective, budget=budget, fewest=fewest, seed=seed, weight=config.weight)
@@ -249,7 +256,7 @@ class Tsdae(OneText, OneTarget):
     """
 
     network: NetworkConfig
-    settings: Contrast  # how the vector of a copy is made
+    settings: ContrastiveSettings  # how the vector of a copy is made
     deletion: float  # share of the words that a copy lacks; one stays
     ends: tuple[int, int]  # the number of tokens before and behind a text that stay: special ones, and a prompt
 

@@ -18,7 +18,7 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged, Rows, Store
 from atento.data.batches.planning import PlannedBatches
-from atento.data.objectives.labels import NUMBER, cut_warning, network_head, rounded_inputs, texts_as_store
+from atento.data.objectives.labels import NUMBER, cut_warning, network_head, rounded_inputs, store_texts
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Documents, pairs_of, qrels_of
 
@@ -105,7 +105,7 @@ def ranked_documents(
         grades = [[(grade - low) / (high - low) for grade in row] for row in grades]
     first, second = zip(*pairs_of(queries))  # one for each document
     template = preparation.text_template()
-    texts, cut = texts_as_store(preparation.tokenizer, template, first, second, preparation.longest, network)
+    texts, cut = store_texts(preparation.tokenizer, template, first, second, preparation.longest, network)
     if cut:
         preparation.report(cut_warning(cut, counted(len(first), "document"), preparation))
     ends = np.cumsum([0, *map(len, grades)])  # those of query n are from ends[n] to ends[n + 1]

@@ -30,7 +30,7 @@ from atento.data.objectives.labels import cut_warning, network_head, rounded_inp
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
 from atento.data.records.values import Span
-from atento.metrics.tag_schemes import legalized, scheme_of_labels
+from atento.metrics.tag_schemes import repaired, scheme_of_labels
 from atento.text.specials import Template
 from atento.text.tokenizer import Tokenizer
 
@@ -166,7 +166,7 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     head, template = network_head(network, KIND, NO_TAGS), preparation.text_template()
     if head.kind != KIND:  # a CRF, to which an illegal sequence is impossible
         scheme = scheme_of_labels(head.labels)
-        legal = legalized(split["tags"], scheme)
+        legal = repaired(split["tags"], scheme)
         wrong = sum(tags != tuple(given) for tags, given in zip(legal, split["tags"]))
         if wrong:
             examples = f"warning: the tags of {counted(wrong, 'example')} break {scheme}"

@@ -11,22 +11,32 @@ from atento.base.errors import DataError, RecipeError, counted
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
-from atento.data.batches.batch import SIDES, Batch, Contrast, Draw, MemoryStore, OneTarget, Ragged, Rows, Store
+from atento.data.batches.batch import (
+    SIDES,
+    Batch,
+    ContrastiveSettings,
+    Draw,
+    MemoryStore,
+    OneTarget,
+    Ragged,
+    Rows,
+    Store,
+)
 from atento.data.batches.contexts import WINDOWS, opened
 from atento.data.batches.planning import round_length
 from atento.data.batches.special_tokens import prompt_length
-from atento.data.objectives.labels import cut_warning, report_windows, texts_as_store
+from atento.data.objectives.labels import cut_warning, report_windows, store_texts
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
 
 
 @dataclass(frozen=True)
-class Sides(OneTarget):
+class TextPairs(OneTarget):
     """Batches of records whose texts are compared. Columns "ids", "pair_ids", "negative_ids", "value" (one number)."""
 
     kind: str  # name of the loss
     network: NetworkConfig  # configuration of the network
-    settings: Contrast  # what the loss reads
+    settings: ContrastiveSettings  # what the loss reads
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the lengths of the first texts, and of the longest of the others, with their special tokens."""
@@ -55,7 +65,7 @@ def sides_as_store(preparation: Preparation) -> MemoryStore:
     cut = 0
     for field in sides:
         texts = [*map(embedding.of_field(field).read, split[field])]
-        encoded, n_cut = texts_as_store(tokenizer, template, texts, None, longest, network, preparation.long_texts)
+        encoded, n_cut = store_texts(tokenizer, template, texts, None, longest, network, preparation.long_texts)
         columns[SIDES[field]] = encoded["ids"]
         if f"ids {WINDOWS}" in encoded:
             columns[f"{SIDES[field]} {WINDOWS}"] = encoded[f"ids {WINDOWS}"]
@@ -90,7 +100,7 @@ def scored_pairs(preparation: Preparation, config: ObjectiveConfig, values: list
     return store
 
 
-def contrast(preparation: Preparation, config: ObjectiveConfig) -> Contrast:
+def contrast(preparation: Preparation, config: ObjectiveConfig) -> ContrastiveSettings:
     """Return what the losses read: how the recipe makes the vector of a text, and the options of the objective.
     Raises RecipeError: `matryoshka` names more numbers than a vector has.
     """
@@ -102,7 +112,7 @@ def contrast(preparation: Preparation, config: ObjectiveConfig) -> Contrast:
         )
     tokenizer, template = preparation.tokenizer, preparation.text_template()
     skip = {side: prompt_length(embedding.of_field(field), tokenizer, template) for field, side in SIDES.items()}
-    return Contrast(
+    return ContrastiveSettings(
         embedding.pooling,
         embedding.normalize,
         config.option("scale") if "scale" in options else 1.0,

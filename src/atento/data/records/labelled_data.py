@@ -9,7 +9,7 @@ from atento.base.errors import UsageError
 from atento.config.recipe import READING, SourceConfig
 from atento.config.tables.formats import DATASETS, FORMATS, Column, format_of
 from atento.config.tables.tasks import TASKS
-from atento.data.files.found_reading import first_of
+from atento.data.files.dialect import first_of
 
 Paths = str | Path | Sequence[str | Path]
 

@@ -26,7 +26,7 @@ from atento.config.tables.formats import (
 )
 from atento.config.tables.task_spec import Field
 from atento.data.files.conll import without_marks
-from atento.data.files.found_reading import as_found, encoding_for
+from atento.data.files.dialect import encoding_for, sniffed
 from atento.data.files.hub import dataset_rows
 from atento.data.files.paragraphs import documents, looks_wrapped, wrapped_sentence
 from atento.data.files.several_files import labelled_files, two_files
@@ -222,7 +222,7 @@ def file_rows(
     present = tuple(field for field in fields if field.name in columns)
     if form == "folders":
         return present, labelled_files(_path(folder, name), name, present, source.encoding)
-    source = as_found(source, form, fields, folder)
+    source = sniffed(source, form, fields, folder)
     encoding = encoding_for(source, form)
     stream = files.enter_context(open_binary(_path(folder, name), name, streamed=streamed, encoding=encoding))
     converter = Converter(present, source.separator, source.decimal or ".")

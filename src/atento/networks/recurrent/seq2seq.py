@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from atento.attention.additive import AdditiveScore, BilinearScore, DotScore, attend_scored
 from atento.attention.dropout import Randomness, fresh
-from atento.attention.lowering import LoweredMask, joined_masks, lower
 from atento.attention.masks import Mask, padding
 from atento.attention.multihead import Selectable
 from atento.attention.observe import record_weights
+from atento.attention.prepared_mask import PreparedMask, joined_masks, prepare_mask
 from atento.base.errors import CapabilityError, RecipeError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import ASKED_BEFORE, RecurrentConfig
@@ -37,7 +37,7 @@ class Memory:
     context: Tensor
     ready: Tensor
     values: Tensor
-    mask: LoweredMask
+    mask: PreparedMask
 
     def select(self, rows: Tensor) -> Memory:
         """Only those batch rows, in that order."""
@@ -145,7 +145,7 @@ class RecurrentDecoder(nn.Module):
             ready = self.attention.score.project(encoded)
             values = encoded if self.attention.value is None else self.attention.value(encoded)
         real = None if token_mask is None or bool(token_mask.all()) else padding(token_mask)
-        mask = lower(real, 1, encoded.shape[1], encoded.device)  # the same for every query: one row is enough
+        mask = prepare_mask(real, 1, encoded.shape[1], encoded.device)  # the same for every query: one row is enough
         fed = torch.zeros_like(context) if self.recurrent.input_feeding else None  # (B,D): nothing has been fed yet
         return Seq2SeqState(Memory(context, ready, values, mask), layers, fed)
 

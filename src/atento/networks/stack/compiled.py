@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from atento.attention.dropout import Randomness
-from atento.attention.lowering import LoweredMask
 from atento.attention.observe import unobserved
+from atento.attention.prepared_mask import PreparedMask
 
 _VARIANTS = 64  # of the compiled function: with and without padding, short and long rows, each kind of block
 
@@ -19,15 +19,15 @@ def run_compiled(
     block: nn.Module,
     x: Tensor,
     *,
-    mask: LoweredMask,
-    memory_mask: LoweredMask | None,
+    mask: PreparedMask,
+    memory_mask: PreparedMask | None,
     random: Randomness | None,
     **others: object,
 ) -> Tensor:
     """Call a block as `Block.forward` takes it, compiled; the same dropout masks are drawn as without."""
-    for lowered in (mask, memory_mask):
-        if lowered is not None:  # whether a row is empty decides what is computed: found before the compiled code
-            _ = lowered.bias, lowered.empty  # cached in the lowered mask
+    for prepared in (mask, memory_mask):
+        if prepared is not None:  # whether a row is empty decides what is computed: found before the compiled code
+            _ = prepared.bias, prepared.empty  # cached in the prepared mask
     traced = None if random is None else random.as_tensor(x.device)
     out: Tensor = _compiled()(block, x, mask=mask, memory_mask=memory_mask, random=traced, **others)
     if random is not None and traced is not None:

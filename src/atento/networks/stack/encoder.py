@@ -19,7 +19,7 @@ from atento.networks.heads import Pooler, make_heads
 from atento.networks.layers import ACTIVATIONS
 from atento.networks.output import Output, Replaced
 from atento.networks.reconstruction import Reconstruction
-from atento.networks.stack.stack import MaskArgument, OneStack
+from atento.networks.stack.stack import MaskArgument, SingleStack
 
 
 class Projections(nn.ModuleList):
@@ -43,7 +43,7 @@ class Projections(nn.ModuleList):
         return vectors
 
 
-class Encoder(OneStack):
+class Encoder(SingleStack):
     """Encodes a text under a bidirectional mask; its heads predict from the hidden vectors."""
 
     def __init__(self, config: NetworkConfig) -> None:

@@ -1,4 +1,4 @@
-"""A stack of equal blocks and its masks, lowered once for all layers; the base of the networks that are one stack."""
+"""A stack of equal blocks and its masks, prepared once for all layers; the base of the networks that are one stack."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from atento.attention.cuda_kernels import RowMask, has_rows
 from atento.attention.dropout import Randomness
-from atento.attention.lowering import LoweredMask, check_boolean, lower
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, padding, prefix, window
 from atento.attention.multihead import MultiHeadAttention, Selectable
 from atento.attention.observe import observing
+from atento.attention.prepared_mask import PreparedMask, check_boolean, prepare_mask
 from atento.attention.relative_terms import QueryKeyPositions
 from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig
@@ -93,7 +93,7 @@ class StackState(Selectable):
 
     blocks: list[BlockState]
     length: int = 0
-    memory_mask: LoweredMask | None = None
+    memory_mask: PreparedMask | None = None
     position_ids: Tensor | None = None
 
 
@@ -173,7 +173,9 @@ class Stack(nn.Module):
         memory_mask = None if state is None else state.memory_mask
         if memory_mask is None and memory is not None:
             real = None if memory_token_mask is None else padding(memory_token_mask)
-            memory_mask = lower(real, 1, memory.shape[1], x.device)  # the same for every query: one row is enough
+            memory_mask = prepare_mask(
+                real, 1, memory.shape[1], x.device
+            )  # the same for every query: one row is enough
         offset = 0 if state is None else state.length
         terms = self.positions.terms(self._positions(x, position_ids, state), x.dtype)  # once for all layers
         shape, x = x.shape, x if row is None else row.pack(x)  # (1,T,D) if it is a row
@@ -237,7 +239,7 @@ class Stack(nn.Module):
         token_mask: Tensor | None,
         position_ids: Tensor | None,
         state: StackState | None,
-    ) -> list[LoweredMask]:
+    ) -> list[PreparedMask]:
         """The masks of the layers, joined with padding and learned spans, as kernels take them."""
         if isinstance(mask, RowMask):
             return [mask] * self.n_layers
@@ -245,7 +247,7 @@ class Stack(nn.Module):
         masks: list[Mask | Tensor] = list(layer_masks) if isinstance(layer_masks, Sequence) else [layer_masks]
         if isinstance(layer_masks, Sequence) and len(masks) != self.n_layers:
             raise ValueError(f"a list of masks gives one a layer: got {len(masks)} for {self.n_layers} layers")
-        if all(layer_mask is masks[0] for layer_mask in masks):  # lowered once for all layers
+        if all(layer_mask is masks[0] for layer_mask in masks):  # prepared once for all layers
             masks = masks[:1]
         key_len = x.shape[1] + (0 if state is None else state.length)  # cached and new
         joined: list[Mask | Tensor] = []
@@ -268,8 +270,8 @@ class Stack(nn.Module):
         for layer, span in spans.items():
             layer_mask = joined[layer]
             joined[layer] = layer_mask & span if isinstance(layer_mask, Mask) else layer_mask
-        lowered = [lower(layer_mask, x.shape[1], key_len, x.device) for layer_mask in joined]
-        return lowered * self.n_layers if len(lowered) == 1 else lowered
+        prepared = [prepare_mask(layer_mask, x.shape[1], key_len, x.device) for layer_mask in joined]
+        return prepared * self.n_layers if len(prepared) == 1 else prepared
 
     def begin(self, memory: Tensor | None = None, token_mask: Tensor | None = None) -> StackState:
         """An empty decode state.
@@ -285,7 +287,7 @@ class Stack(nn.Module):
             if isinstance(block.cross_attention, MultiHeadAttention):
                 block_state.cross_attention = block.cross_attention.key_values(memory)
         real = None if token_mask is None or bool(token_mask.all()) else padding(token_mask)
-        state.memory_mask = lower(real, 1, memory.shape[1], memory.device)  # the same for all queries
+        state.memory_mask = prepare_mask(real, 1, memory.shape[1], memory.device)  # the same for all queries
         return state
 
 
@@ -301,7 +303,7 @@ class StackNetwork(Network):
         return total_cost(self)
 
 
-class OneStack(StackNetwork):
+class SingleStack(StackNetwork):
     """The base of networks that are one stack: an encoder or a decoder of texts."""
 
     def __init__(self, config: NetworkConfig, *, kind: str) -> None:
@@ -361,8 +363,8 @@ class OneStack(StackNetwork):
         hidden: Tensor = self.stack(x, token_mask=token_mask, depth=depth)
         return hidden
 
-    def in_place_of_its_mask(self, mask: Mask) -> Mask | list[Mask]:
-        """As `Network.in_place_of_its_mask`."""
+    def with_own_window(self, mask: Mask) -> Mask | list[Mask]:
+        """As `Network.with_own_window`."""
         return within_window(mask, self.config)
 
     @property

@@ -16,11 +16,11 @@ from atento.networks.interface import layer_count, of_new_tokens
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
 from atento.networks.stack.frozen_features import FrozenFeatures
-from atento.networks.stack.stack import MaskArgument, OneStack, Stack, StackNetwork, StackState
+from atento.networks.stack.stack import MaskArgument, SingleStack, Stack, StackNetwork, StackState
 from atento.networks.stack.stack_positions import InputLayer
 
 
-class Decoder(OneStack):
+class Decoder(SingleStack):
     """Decodes a text under a causal mask; `mask` replaces it, as for a prefix LM."""
 
     def __init__(self, config: NetworkConfig) -> None:

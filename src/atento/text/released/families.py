@@ -245,7 +245,7 @@ def class_rules(family: str, sources: Sources, data: Part) -> Part:
     return {part: {"type": "Sequence", _PARTS[part]: steps} if steps else None for part, steps in changed.items()}
 
 
-def unheeded(config: Mapping[str, object], data: Part, template: Template) -> list[str]:
+def ignored_keys(config: Mapping[str, object], data: Part, template: Template) -> list[str]:
     """The keys of the settings that say something else than `tokenizer.json`, whose rules hold."""
     steps = [step for part in ("normalizer", "pre_tokenizer") for step in _steps(data.get(part), _PARTS[part])]
     held = {key: [step[field] for step in steps if field in step] for key, field in _FIELDS.items()}

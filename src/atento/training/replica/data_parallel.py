@@ -30,7 +30,7 @@ from atento.training.replica.control_messages import (
 from atento.training.replica.local import GradientSum, Replica, Weights
 from atento.training.replica.lost import begin
 from atento.training.replica.sharded_weights import ShardedSum, ShardedWeights, shards_of
-from atento.training.replica.sums import ExactSum, FastSum
+from atento.training.replica.sums import AllReduceSum, DeterministicAllReduce
 
 UPDATES = 10  # that are measured, besides the first one, in which kernels are compiled
 SLOW = 2.0  # times the usual pace
@@ -92,7 +92,7 @@ class Processes(Replica):
         self.config = config
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.main = self.rank == 0
-        self.brisk, self.patient = Channel(config.timeout), Channel(PATIENCE)
+        self.update_channel, self.save_channel = Channel(config.timeout), Channel(PATIENCE)
         self.levels = (self.size - 1).bit_length() if config.exact else 0  # of the tree over processes
         self.slots = 1 << self.levels if config.exact else self.size  # 2^levels remainders in exact mode
         self.shards = None if config.shard == 1 else shards_of(device, config.shard, self._group, self.answered)
@@ -102,8 +102,8 @@ class Processes(Replica):
             self.writers = Writers(self.main, shard, self.shards.count, channel.share)
         self.pace = Pace(self.size)
         self._checked = False  # whether the weights have been compared since the start
-        self._told: Exception | None = None  # by another process, in `all_do`
-        self._in_turn = False  # in `main_first`: nobody waits for what the first process alone does
+        self._told: Exception | None = None  # by another process, in `on_all_processes`
+        self._in_turn = False  # in `main_process_first`: nobody waits for what the first process alone does
 
     def _group(self, ranks: list[int]) -> dist.ProcessGroup:
         """Return a group of some of the processes, with the time limit of an update."""
@@ -135,7 +135,7 @@ class Processes(Replica):
         if self._checked and step % CHECK_EVERY:
             return
         self._checked = True
-        everyones = self.brisk.gather([step, checksum(parameters)])
+        everyones = self.update_channel.gather([step, checksum(parameters)])
         for rank, (other_step, sum_of_bits) in enumerate(everyones):
             if other_step != everyones[0][0]:
                 raise TrainingError(f"process {rank} is at step {other_step}, and process 0 at {everyones[0][0]}")
@@ -148,7 +148,7 @@ class Processes(Replica):
 
     def exchange(self, values: list[T]) -> list[T]:
         """Give the values of the parts of this process, and get those of all parts of the update, in order."""
-        return self._in_order(self.brisk.gather(values))
+        return self._in_order(self.update_channel.gather(values))
 
     def _in_order(self, everyones: list[list[T]]) -> list[T]:
         by_process = [iter(values) for values in everyones]
@@ -176,7 +176,7 @@ class Processes(Replica):
                 what = LOST if is_of_network(error) else f"{what:.300}; weights are sharded, so that all processes end"
                 raise LostProcess(f"process {self.rank} of {self.size}: {what}; {AGAIN}") from error
 
-        everyones = self.brisk.share(timed)
+        everyones = self.update_channel.share(timed)
         self.pace.add([(len(values), seconds) for values, seconds in everyones])
         return self._in_order([values for values, _ in everyones])
 
@@ -185,7 +185,7 @@ class Processes(Replica):
         if isinstance(weights, ShardedWeights):
             return ShardedSum(weights)
         parameters = list(weights.parameters.values())
-        return ExactSum(self, parameters, parts) if self.config.exact else FastSum(self, parameters)
+        return DeterministicAllReduce(self, parameters, parts) if self.config.exact else AllReduceSum(self, parameters)
 
     def slow_process(self) -> str | None:
         """Return a sentence about a process that computes much slower than the others, once.
@@ -197,29 +197,29 @@ class Processes(Replica):
     def highest(self, value: int) -> int:
         """Return the highest of the values of all processes."""
         highest = torch.tensor([value])
-        self.brisk.highest(highest)
+        self.update_channel.highest(highest)
         return int(highest)
 
-    def main_does(self, work: Callable[[], T]) -> T:
+    def on_main_process(self, work: Callable[[], T]) -> T:
         """Let the first process alone do something, and return its result on all of them."""
         if self._in_turn:
             return work() if self.main else cast(T, None)
-        return self.patient.share(lambda: work() if self.main else cast(T, None))[0]
+        return self.save_channel.share(lambda: work() if self.main else cast(T, None))[0]
 
     def gather(self, value: T) -> list[T]:
         """Give plain data to all processes, and get what each has given, by its number.
 
         Raises:
-            The exception of another process whose `work` of `all_do` has raised one.
+            The exception of another process whose `work` of `on_all_processes` has raised one.
         """
-        everyones = self.patient.gather([value, None])
+        everyones = self.save_channel.gather([value, None])
         for rank, (_, description) in enumerate(everyones):
             if description is not None:
                 self._told = as_here(rank, *description)
                 raise self._told
         return [value for value, _ in everyones]
 
-    def all_do(self, work: Callable[[], T]) -> T:
+    def on_all_processes(self, work: Callable[[], T]) -> T:
         """Do something on all processes at the same time, and return the result of this one.
 
         What the first process says with warnings, the others do not repeat.
@@ -231,12 +231,12 @@ class Processes(Replica):
                 result = work()
         except Exception as error:
             if error is not self._told and not isinstance(error, LostProcess):
-                self.patient.gather([None, description_of(error)])
+                self.save_channel.gather([None, description_of(error)])
             raise
         self.gather(None)
         return result
 
-    def main_first(self, work: Callable[[], T]) -> T:
+    def main_process_first(self, work: Callable[[], T]) -> T:
         """Do something on the first process, then on the others at the same time."""
         results: list[T] = []
 
@@ -248,7 +248,7 @@ class Processes(Replica):
                 self._in_turn = False
 
         for turn in (self.main, not self.main):
-            self.patient.share(take_turn if turn else lambda: None)
+            self.save_channel.share(take_turn if turn else lambda: None)
         return results[0]
 
     def answered(self) -> AbstractContextManager[None]:

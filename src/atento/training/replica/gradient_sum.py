@@ -44,7 +44,7 @@ class Tree:
         self.nodes[node] = values
 
 
-class TreeSum:
+class DeterministicAccumulator:
     """Adds gradients in a tree over the numbers of the parts.
 
     Args:

@@ -44,7 +44,9 @@ def examine(processes: Processes, folder: Path, version: str, device: str) -> He
 
     Raises LostProcess: a process does not answer.
     """
-    facts = processes.brisk.gather(facts_of_process(version))  # with a short time limit: a lost process shows at once
+    facts = processes.update_channel.gather(
+        facts_of_process(version)
+    )  # with a short time limit: a lost process shows at once
     differences = []
     for name in facts[0]:
         values = [fact[name] for fact in facts]
@@ -100,7 +102,7 @@ def measure_links(processes: Processes, device: str) -> list[tuple[float, float]
             delay = statistics.median(there_and_back(short, other) for _ in range(_TIMES))
             seconds = min(there_and_back(large, other) for _ in range(3))  # the fastest of three: nothing else was sent
             times = [delay, seconds]
-        delay, seconds = processes.brisk.gather(times)[0]
+        delay, seconds = processes.update_channel.gather(times)[0]
         measured.append((delay, 2 * _LARGE / seconds))  # there and back
     return measured
 
@@ -110,15 +112,15 @@ def measure_clocks(processes: Processes) -> list[float]:
     best: list[tuple[float, list[float]]] = []
     for _ in range(5):
         started = time.perf_counter()
-        clocks = processes.brisk.gather(time.time())  # sent at about the same time, after the answer before
+        clocks = processes.update_channel.gather(time.time())  # sent at about the same time, after the answer before
         best.append((time.perf_counter() - started, clocks))
-    _, clocks = processes.brisk.gather(min(best[1:]))[0]  # the quickest round: clocks were read together
+    _, clocks = processes.update_channel.gather(min(best[1:]))[0]  # the quickest round: clocks were read together
     return [clock - clocks[0] for clock in clocks]  # against the first process
 
 
 def examine_folder(processes: Processes, folder: Path) -> tuple[dict[str, float], list[str]]:
     """Write, read and lock files in a folder that all processes should see; return seconds, and what is wrong."""
-    name = processes.brisk.gather(f".atento-{uuid.uuid4().hex}")[0]  # the name of process 0, on all
+    name = processes.update_channel.gather(f".atento-{uuid.uuid4().hex}")[0]  # the name of process 0, on all
     path = folder / name
     times: dict[str, float] = {}
     faults: list[str] = []
@@ -130,7 +132,9 @@ def examine_folder(processes: Processes, folder: Path) -> tuple[dict[str, float]
         except OSError as error:
             fault = f"{message} ({error.strerror})"
         seconds = time.perf_counter() - started
-        everyones = processes.brisk.gather([fault, seconds])  # all come here, whatever failed: none waits for another
+        everyones = processes.update_channel.gather(
+            [fault, seconds]
+        )  # all come here, whatever failed: none waits for another
         if all(said is None for said, _ in everyones):
             times[what] = max(took for _, took in everyones)
         faults.extend(f"process {rank}: {folder}: {one}" for rank, (one, _) in enumerate(everyones) if one is not None)

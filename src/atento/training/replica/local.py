@@ -12,8 +12,8 @@ from atento.data.batches.batch import EVERY
 from atento.networks.interface import Network
 from atento.networks.vocabulary import add_wide
 from atento.storage.writer import Writers
-from atento.training.ema import MovingAverage
-from atento.training.replica.gradient_sum import Gradients, TreeSum, buckets
+from atento.training.ema import EMA
+from atento.training.replica.gradient_sum import DeterministicAccumulator, Gradients, buckets
 
 T = TypeVar("T")
 Tensors = Mapping[str, Tensor]
@@ -62,7 +62,7 @@ class Weights:
         """Return the norm of the gradients of all parameters together."""
         return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(gradients)))))
 
-    def evaluated(self, average: MovingAverage | None) -> AbstractContextManager[None]:
+    def evaluated(self, average: EMA | None) -> AbstractContextManager[None]:
         """Let the original network have all weights meanwhile, or their moving average if there is one."""
         return nullcontext() if average is None else average.in_place()
 
@@ -90,7 +90,7 @@ class GradientSum(Protocol):
         """Set `.grad` of each parameter to the sum over all parts of the update; None where no part has a gradient."""
 
 
-class RunningSum:
+class GradientAccumulator:
     """Adds gradients to `.grad` as they come, in the order of the parts.
 
     Args:
@@ -179,7 +179,7 @@ class Replica:
         It adds in the order of the parts, or in exact mode in a tree over their numbers.
         """
         parameters = list(weights.parameters.values())
-        return TreeSum(parameters, parts) if self.exact else RunningSum(parameters)
+        return DeterministicAccumulator(parameters, parts) if self.exact else GradientAccumulator(parameters)
 
     def slow_process(self) -> str | None:
         """Return a sentence about a process that computes much slower than the others, once; None: there is none."""
@@ -189,18 +189,18 @@ class Replica:
         """Return the highest of the values of all processes."""
         return value
 
-    def main_does(self, work: Callable[[], T]) -> T:
+    def on_main_process(self, work: Callable[[], T]) -> T:
         """Let the first process alone do something, and return its result, which is plain data, on all of them."""
         return work()
 
     def gather(self, value: T) -> list[T]:
-        """Give plain data to all processes, and get what each has given, by its number; in work of `all_do`."""
+        """Give plain data to all processes and get what each gave, by number; in work of `on_all_processes`."""
         return [value]
 
-    def all_do(self, work: Callable[[], T]) -> T:
+    def on_all_processes(self, work: Callable[[], T]) -> T:
         """Do something on all processes at the same time, and return the result of this one."""
         return work()
 
-    def main_first(self, work: Callable[[], T]) -> T:
+    def main_process_first(self, work: Callable[[], T]) -> T:
         """Do something on the first process, then on the others at the same time."""
         return work()

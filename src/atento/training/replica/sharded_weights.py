@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from atento.base.errors import RecipeError
 from atento.networks.interface import Network, stacks_of
-from atento.training.ema import MovingAverage
+from atento.training.ema import EMA
 from atento.training.replica.gradient_sum import Gradients
 from atento.training.replica.local import Tensors, Weights
 
@@ -139,7 +139,7 @@ class ShardedWeights(Weights):
         return float(square.sqrt())
 
     @contextmanager
-    def evaluated(self, average: MovingAverage | None) -> Iterator[None]:
+    def evaluated(self, average: EMA | None) -> Iterator[None]:
         """Let the original network have all weights meanwhile; each process needs memory for them."""
         self._gather({} if average is None else average.averages)
         try:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atento.training.replica.control_messages import Channel
 from atento.training.replica.gradient_sum import Gradients, Tree, buckets, copy_from_flat, flat, in_full_precision
-from atento.training.replica.local import RunningSum
+from atento.training.replica.local import GradientAccumulator
 
 BUCKET = 1 << 26  # bytes that are sent at a time
 
@@ -22,17 +22,17 @@ class Summing(Protocol):
     size: int  # number of processes
     slots: int  # remainders by which parts are dealt out
     levels: int  # levels of the tree over the processes
-    brisk: Channel  # their messages
+    update_channel: Channel  # their messages
 
     def answered(self) -> AbstractContextManager[None]:
         """Turn the error of a collective operation in an update into one that says what has happened."""
 
 
-class FastSum:
+class AllReduceSum:
     """Adds the gradients of the parts of each process in order, then those of all processes (all-reduce)."""
 
     def __init__(self, processes: Summing, parameters: Sequence[Tensor]) -> None:
-        self.processes, self.parameters, self.local = processes, parameters, RunningSum(parameters)
+        self.processes, self.parameters, self.local = processes, parameters, GradientAccumulator(parameters)
 
     def add(self, number: int, gradients: Gradients) -> None:
         """Take in the gradients of a part."""
@@ -53,7 +53,7 @@ class FastSum:
             copy_from_flat(bucket, vector)
 
 
-class ExactSum:
+class DeterministicAllReduce:
     """Adds gradients in the tree over the numbers of the parts, whose upper levels reach over the processes.
 
     For these, each process gets a share of the elements from all others, adds it up, and gives the sum to all. So it
@@ -107,5 +107,5 @@ class ExactSum:
 def present_anywhere(processes: Summing, present: Sequence[bool]) -> list[bool]:
     """Return for each parameter whether any process has a gradient."""
     flags = torch.tensor(present, dtype=torch.uint8)
-    processes.brisk.highest(flags)
+    processes.update_channel.highest(flags)
     return [bool(flag) for flag in flags.tolist()]

@@ -13,7 +13,7 @@ from torch import Tensor
 from atento.attention.positions import Learned
 from atento.base.errors import UsageError
 from atento.config.sections.position_scheme import PositionConfig
-from atento.models.initial_model import lengthened
+from atento.models.initial_model import with_longer_positions
 from atento.models.load import ModelFiles
 from atento.networks import EncoderDecoder
 from atento.runs.train import train
@@ -34,7 +34,7 @@ def longer_checkpoint(how: Literal["grown", "interpolated"]) -> Tensor:
     short, long = (tiny_network(positions=scheme, max_len=n).float() for n in (8, 12))
     table = "source_inputs.positions.schemes.0.weight"
     start = ModelFiles(Path(), {}, short.state_dict())
-    table_weights, before = lengthened(start, long, long.config).weights[table], start.weights[table]
+    table_weights, before = with_longer_positions(start, long, long.config).weights[table], start.weights[table]
     table_weights, before = table_weights.detach(), before.detach()
     moved = (table_weights[:8] - before if how == "grown" else table_weights[[0, -1]] - before[[0, -1]]).abs()
     return moved.amax(dim=1) if len(table_weights) == 12 else torch.full((1,), torch.inf)  # inf: did not grow

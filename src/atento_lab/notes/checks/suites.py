@@ -14,7 +14,7 @@ import numpy as np
 
 from atento.config.tables.tasks import task_with
 from atento.metrics import rouge
-from atento.training.journal import read_journal
+from atento.training.metrics_log import read_journal
 from atento_cli.search.result import Trial
 from atento_cli.search.run_search import search
 from atento_cli.search.search_strategies import rungs_of, trials_of

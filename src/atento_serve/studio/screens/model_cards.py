@@ -9,7 +9,7 @@ from atento.inspection.figures.network_diagram import network_svg, network_text
 from atento.model import Model
 from atento.networks import EncoderDecoder, RecurrentSeq2Seq, parameter_count
 from atento.networks.describe import describe
-from atento.tasks.attending import mask_name
+from atento.tasks.attention_records import mask_name
 from atento.tasks.task_model import labels_of
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.fields import Fields

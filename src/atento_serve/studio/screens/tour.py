@@ -7,9 +7,9 @@ from typing import Any
 
 from atento.attention import equation, kernels, masks
 from atento.attention.entmax import entmax
-from atento.attention.lowering import LoweredMask
 from atento.attention.multihead import MultiHeadAttention
 from atento.attention.positions import Rotation, sinusoids
+from atento.attention.prepared_mask import PreparedMask
 from atento.decoding import filters
 from atento.decoding.beam.beam_search import beam
 from atento.decoding.token_loop import token_search
@@ -35,7 +35,7 @@ FUNCTIONS_SHOWN: dict[str, object] = {function.__qualname__: function for functi
     "equation.normalise": equation.normalise,
     "kernels.plain": kernels.plain,
     "masks.causal": masks.causal,
-    "LoweredMask.allowed": LoweredMask.__dict__["allowed"],
+    "PreparedMask.allowed": PreparedMask.__dict__["allowed"],
     "filters.top_p": filters.top_p,
 }
 """By the names that the page gives them."""

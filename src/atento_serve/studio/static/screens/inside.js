@@ -7,7 +7,7 @@ import { t } from "../i18n.js";
 import { sourceOf } from "../source.js";
 
 const VECTORS = { 1: ["query", "key", "rotated_query", "rotated_key", "product"], 3: ["value", "share", "from_positions", "output", "own_output"] };
-const CODE = { vectors: "MultiHeadAttention.split", rotation: "Rotation.__call__", score: "equation.weigh", mask: "LoweredMask.allowed", mix: "kernels.plain", own: "entmax" };
+const CODE = { vectors: "MultiHeadAttention.split", rotation: "Rotation.__call__", score: "equation.weigh", mask: "PreparedMask.allowed", mix: "kernels.plain", own: "entmax" };
 
 class Inside {
   constructor(studio) {

@@ -28,7 +28,7 @@ const CHAPTERS = [
     const found = tokens.map(([label], at) => [label, row.weight[at], t("tour.score", { score: number(row.score[at], 2), weight: number(row.weight[at]) })]).filter((_, at) => row.allowed[at]);
     return { found, answer: largest(found, ([, weight]) => weight)[1], values: { query: clean(tokens[query][0]) } };
   } },
-  { name: "masks", model: "lm", text: PT, needs: "one", part: (trace) => `head-${self(trace)}-0-0`, open: { screen: "masks", mask: "causal()" }, source: ["masks.causal", "LoweredMask.allowed"], digits: 0, figure: async () => (
+  { name: "masks", model: "lm", text: PT, needs: "one", part: (trace) => `head-${self(trace)}-0-0`, open: { screen: "masks", mask: "causal()" }, source: ["masks.causal", "PreparedMask.allowed"], digits: 0, figure: async () => (
     { found: await matrix("mask", { code: "causal()", queries: 12 }), answer: 6 }) },
   { name: "heads", model: "lm", text: PT, needs: "heads", part: (trace) => `head-${self(trace)}-0-0`, open: { screen: "heads", view: "overview" }, source: ["MultiHeadAttention.forward", "describe_head"], digits: 2, figure: async (input, trace) => {
     const { about } = await bytes("overview", { ...input, kind: self(trace) }), places = about.heads.flatMap((count, layer) => [...Array(count).keys()].map((head) => [layer, head]));

@@ -37,11 +37,11 @@ def begun(initial: ModelFiles, recipe: Recipe, tokenizer: Tokenizer, report: Cal
         return initial
     if recipe.init.train != "all":
         report(f"warning: `init.train` {recipe.init.train} leaves the embeddings of new pieces as they begin")
-    return exchanged(initial, tokenizer, report)
+    return transferred(initial, tokenizer, report)
 
 
 @torch.no_grad()
-def exchanged(initial: ModelFiles, tokenizer: Tokenizer, report: Callable[[str], None]) -> ModelFiles:
+def transferred(initial: ModelFiles, tokenizer: Tokenizer, report: Callable[[str], None]) -> ModelFiles:
     """The model with a row of its embedding, and of its outputs over the vocabulary, for each piece of a tokenizer.
 
     Rows of positions stay. `report` takes a line that counts the rows.

@@ -28,7 +28,7 @@ class Mark(TypedDict):
     sha256: str
 
 
-class Journal:
+class MetricsLog:
     """Writes the events of a run. An incomplete last line, as a power cut leaves it, is removed on opening.
 
     Raises:
@@ -181,7 +181,7 @@ class Journal:
             os.close(self._fd)
             self._fd = None
 
-    def __enter__(self) -> "Journal":
+    def __enter__(self) -> "MetricsLog":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -232,7 +232,7 @@ def changed_since(path: Path, mark: Mark | None) -> str:
 
     Args:
         path: `metrics.jsonl`, which may have further events.
-        mark: that of `Journal.mark` in the checkpoint; None: an older checkpoint has none.
+        mark: that of `MetricsLog.mark` in the checkpoint; None: an older checkpoint has none.
     """
     if mark is None or not mark["bytes"]:
         return ""

@@ -24,7 +24,7 @@ def check_boolean(mask: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class LoweredMask:
+class PreparedMask:
     """A mask for T queries over S keys, made once for all layers of a stack.
 
     Dense forms are computed when a kernel first needs them, and cached.
@@ -110,18 +110,18 @@ class LoweredMask:
         """True if the reachable keys differ between batch rows."""
         return isinstance(self.mask, Mask) and self.mask.per_row and self.mask.batch > 1
 
-    def select(self, rows: Tensor) -> "LoweredMask":
+    def select(self, rows: Tensor) -> "PreparedMask":
         """The mask of these batch rows, in this order."""
         if self.allowed is None or self.allowed.shape[0] == 1:  # one for all rows needs no choice
             return self
-        return LoweredMask(self.allowed.index_select(0, rows), self.query_len, self.key_len, self.device)
+        return PreparedMask(self.allowed.index_select(0, rows), self.query_len, self.key_len, self.device)
 
 
 @dataclass(frozen=True)
 class AttentionArgs:
     """What a kernel needs besides queries, keys and values; the fields are the arguments of `attend`."""
 
-    mask: LoweredMask
+    mask: PreparedMask
     bias: Tensor | None  # (B|1,H|1,T|1,S), added to the scores after scaling
     value_bias: Tensor | None  # (T,S,Kv) or (B|1,H|1,T,S,Kv), weighted as values are
     relative: RelativeTerms | None
@@ -146,7 +146,7 @@ class AttentionArgs:
         return self.bias + scores
 
 
-def joined_masks(masks: Sequence[LoweredMask], rows: Sequence[int]) -> LoweredMask:
+def joined_masks(masks: Sequence[PreparedMask], rows: Sequence[int]) -> PreparedMask:
     """The masks of one query over the keys of several batches, of so many rows each, as one mask: (R,1,1,S).
 
     S is the largest number of keys; where a batch has fewer, the keys behind them are hidden.
@@ -155,7 +155,7 @@ def joined_masks(masks: Sequence[LoweredMask], rows: Sequence[int]) -> LoweredMa
     allowed = torch.zeros(sum(rows), 1, 1, key_len, dtype=torch.bool, device=device)  # (R,1,1,S)
     for part, mask in zip(allowed.split(list(rows)), masks):
         part[..., : mask.key_len] = True if mask.allowed is None else mask.allowed
-    return LoweredMask(None if bool(allowed.all()) else allowed, 1, key_len, device)
+    return PreparedMask(None if bool(allowed.all()) else allowed, 1, key_len, device)
 
 
 def nothing_allowed(allowed: Tensor) -> Tensor | None:
@@ -171,20 +171,20 @@ def take(x: Tensor, keys: KeyRange, dim: int) -> Tensor:
     return x if keys == (0, x.shape[dim]) else x.narrow(dim, keys[0], keys[1] - keys[0])
 
 
-def lower(
-    mask: "Mask | Tensor | LoweredMask | None", query_len: int, key_len: int, device: torch.device
-) -> LoweredMask:
-    """Lower a mask for T queries and S keys.
+def prepare_mask(
+    mask: "Mask | Tensor | PreparedMask | None", query_len: int, key_len: int, device: torch.device
+) -> PreparedMask:
+    """Prepare a mask for T queries and S keys.
 
     Args:
-        mask: a Mask, a boolean tensor that broadcasts to (B,H,T,S), a mask that is already lowered, or None.
+        mask: a Mask, a boolean tensor that broadcasts to (B,H,T,S), a mask that is already prepared, or None.
         query_len: T.
         key_len: S.
         device: device of the dense forms.
 
     Raises TypeError: the mask is not boolean. ValueError: the mask was made for another number of keys.
     """
-    if isinstance(mask, LoweredMask):
+    if isinstance(mask, PreparedMask):
         return mask
     if isinstance(mask, Mask):
         # a single query at the last position sees every key under the causal mask
@@ -199,4 +199,4 @@ def lower(
         if mask.shape[-1] not in (1, key_len):
             raise ValueError(f"a mask over {mask.shape[-1]} keys does not fit: got {key_len} keys")
         mask = mask.expand(*mask.shape[:-1], key_len)  # kernels index its keys
-    return LoweredMask(mask, query_len, key_len, device)
+    return PreparedMask(mask, query_len, key_len, device)

@@ -25,7 +25,7 @@ _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+")
 Cells = tuple[int, list[str]]
 
 
-def as_found(
+def sniffed(
     source: SourceConfig,
     form: str,
     fields: Sequence[Field],
@@ -86,7 +86,7 @@ def as_found(
 
 def first_of(source: SourceConfig, form: str, folder: Path = Path()) -> list[str]:
     """The names in a table's first line, keys of the first object, or languages, as `columns_of`."""
-    source = as_found(source, form, (), folder, say=False)
+    source = sniffed(source, form, (), folder, say=False)
     name = str(source.file)
     with open_binary(folder / Path(name).expanduser(), name, encoding=encoding_for(source, form)) as stream:
         return columns_of(form, stream, name, delimiter=source.delimiter, sheet=source.sheet)

@@ -10,10 +10,10 @@ from threading import get_native_id
 from atento.base.errors import AtentoError, CheckpointError, TrainingError, UsageError
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Write a small file atomically. Raises TrainingError: the file cannot be written."""
     try:
-        with replacement(path) as partial:
+        with atomic_file(path) as partial:
             partial.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise TrainingError(f"{path} cannot be written: {error.strerror}") from error
@@ -29,16 +29,16 @@ def write_output(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def output(path: Path) -> Iterator[Path]:
-    """`replacement` of a file that a user named. Raises AtentoError: it cannot be written."""
+    """`atomic_file` of a file that a user named. Raises AtentoError: it cannot be written."""
     try:
-        with replacement(path) as partial:
+        with atomic_file(path) as partial:
             yield partial
     except OSError as error:
         raise AtentoError(f"could not write {str(path)!r}: {error.strerror}") from error
 
 
 @contextmanager
-def replacement(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """A path beside a file, to be written in the `with` block; then it replaces the file, or is deleted if that failed.
 
     What is no regular file (a pipe, a device) is written itself, and so is a file in a folder that is locked.
@@ -58,7 +58,7 @@ def replacement(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(directory: Path, kind: str = "model folder") -> Iterator[Path]:
+def atomic_folder(directory: Path, kind: str = "model folder") -> Iterator[Path]:
     """A folder beside a new one, to be filled in the `with` block; then it takes its name, or is deleted on failure.
 
     Args:

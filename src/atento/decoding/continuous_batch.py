@@ -1,4 +1,4 @@
-"""A lane: greedy search and sampling for outputs that come and go between steps, each with a request of its own.
+"""A continuous batch: greedy search and sampling for outputs that come and go between steps, each of a request.
 
 An output is what `token_loop.token_search` writes for the same request, whatever is beside it.
 """
@@ -21,7 +21,7 @@ class _Input:
     reading: Reading
 
 
-class Lane(TokenLoop):
+class ContinuousBatch(TokenLoop):
     """The outputs that are being written by one network.
 
     Args:

@@ -19,8 +19,8 @@ from atento.decoding.mask_predict import mask_predict
 from atento.networks import EncoderDecoder, Network
 from atento.released import FAMILIES
 from atento.tasks.decoding_setup import decoding_for, ids_inside
-from atento.tasks.grouping import results_of
-from atento.tasks.task_model import TaskModel, most_read, tokenizer_of
+from atento.tasks.length_batching import run_in_batches
+from atento.tasks.task_model import TaskModel, max_input_tokens, tokenizer_of
 from atento.tasks.text_generation import TextGenerator
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.lengths import pad_batch
@@ -171,7 +171,7 @@ def why_not_filled(model: TaskModel, text: str) -> str | None:
     if not set(filled) & set(ids):
         return f"has no {'<extra_id_0>' if sentinels else tokenizer.specials.roles['mask']} to fill"
     template = special_tokens_of(network.config, tokenizer, model.config.get("template"))
-    length, limit = len(template.apply(ids)[0]), most_read(network.config, model.trained_length)
+    length, limit = len(template.apply(ids)[0]), max_input_tokens(network.config, model.trained_length)
     if network.config.architecture == "encoder" and limit is not None and length > limit:
         return f"has {length} tokens, and the model reads at most {limit}"
     return None
@@ -246,7 +246,7 @@ def _candidates_at(
         ]
 
     only = torch.tensor(list(targets or ()), dtype=torch.long, device=next(network.parameters()).device)
-    return results_of(list(map(len, rows)), _TOKENS, read, network)
+    return run_in_batches(list(map(len, rows)), _TOKENS, read, network)
 
 
 def _fill_repeatedly(model: TaskModel, rows: list[list[int]], iterations: int) -> list[list[Combination]]:
@@ -267,7 +267,7 @@ def _fill_repeatedly(model: TaskModel, rows: list[list[int]], iterations: int) -
         unpadded = (ids[: len(rows[row])] for row, ids in zip(batch, filled.ids.tolist()))
         return zip(unpadded, filled.log_probs.double().sum(dim=1).tolist())
 
-    found = dict(results_of([len(row) for row in rows], _TOKENS, filled_rows, network))
+    found = dict(run_in_batches([len(row) for row in rows], _TOKENS, filled_rows, network))
     return [[found[row]] for row in range(len(rows))]
 
 

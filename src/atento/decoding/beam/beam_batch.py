@@ -1,4 +1,4 @@
-"""Lanes of beams: searches of several requests as one, whose groups come and go between steps.
+"""Continuous batches of beams: searches of several requests as one, whose groups come and go between steps.
 
 An output is the one that `beam_search.beam` finds for the same request, whatever is beside it: the groups of one step
 share the network and the operations of the search, each with a length, limits and rules of its own.
@@ -28,7 +28,7 @@ class _Arrival:
     reading: Reading
 
 
-class BeamLane:
+class BeamBatch:
     """The searches of one width that share steps.
 
     Args:
@@ -95,17 +95,17 @@ class BeamLane:
         self.tokens = torch.cat([self.tokens, first.expand(-1, self.width)])  # all slots read the same first token
 
 
-class BeamLanes:
-    """A lane for each width, and each number of candidates, that is asked for.
+class BeamBatches:
+    """A continuous batch for each width, and each number of candidates, that is asked for.
 
     Args:
-        batch: makes the running batch of a lane of that width.
+        batch: makes the running batch of a continuous batch of that width.
         part: as of a lane.
     """
 
     def __init__(self, batch: Callable[[int], RunningBatch], *, part: int, device: torch.device) -> None:
         self._batch, self._part, self._device = batch, part, device
-        self._lanes: dict[tuple[int, int], BeamLane] = {}
+        self._beam_batches: dict[tuple[int, int], BeamBatch] = {}
 
     @staticmethod
     def takes(asked: BeamRequest) -> bool:
@@ -114,21 +114,21 @@ class BeamLanes:
         is_plain = strategy.groups == 1 and request.trace is None and not any(request.required or ())
         return is_plain and strategy.width <= WIDEST
 
-    def add(self, asked: BeamRequest) -> BeamLane:
-        """Let the searches of a request begin, in the lane that is returned."""
+    def add(self, asked: BeamRequest) -> BeamBatch:
+        """Let the searches of a request begin, in the continuous batch that is returned."""
         key = asked.width, asked.candidates  # searches of one shape share operations
-        if key not in self._lanes:
-            self._lanes[key] = BeamLane(self._batch(asked.width), *key, part=self._part, device=self._device)
-        self._lanes[key].add(asked)
-        return self._lanes[key]
+        if key not in self._beam_batches:
+            self._beam_batches[key] = BeamBatch(self._batch(asked.width), *key, part=self._part, device=self._device)
+        self._beam_batches[key].add(asked)
+        return self._beam_batches[key]
 
     @property
     def rows(self) -> int:
-        """The number of hypotheses of all lanes."""
-        return sum(lane.rows for lane in self._lanes.values())
+        """The number of hypotheses of all continuous batches."""
+        return sum(beam_batch.rows for beam_batch in self._beam_batches.values())
 
     def steps(self) -> Iterator[int]:
-        """One step of each lane that has rows; the number of rows that it had."""
-        for lane in self._lanes.values():
-            if lane.rows:
-                yield lane.step()
+        """One step of each continuous batch that has rows; the number of rows that it had."""
+        for beam_batch in self._beam_batches.values():
+            if beam_batch.rows:
+                yield beam_batch.step()
