@@ -329,12 +329,8 @@ def test_with_amx_reading_is_fused_but_where_strips_skip_keys_or_no_mask_is(monk
     assert prepare_mask(causal(), T, T, cpu).is_causal and not prepare_mask(causal(), T, S, cpu).is_causal
     once = prepare_mask(causal() & padding(torch.tensor([1, 2])), T, S, cpu)
     assert prepare_mask(once, T, S, cpu) is once
-    assert prepare_mask(padding(torch.tensor([1, 2])), T, S, cpu).allowed.shape == (
-        2,
-        1,
-        1,
-        S,
-    )  # one row stands for all
+    # one row stands for all
+    assert prepare_mask(padding(torch.tensor([1, 2])), T, S, cpu).allowed.shape == (2, 1, 1, S)
 
 
 def test_dropout_acts_on_the_weights_and_keeps_the_mean() -> None:

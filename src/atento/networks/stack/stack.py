@@ -173,9 +173,7 @@ class Stack(nn.Module):
         memory_mask = None if state is None else state.memory_mask
         if memory_mask is None and memory is not None:
             real = None if memory_token_mask is None else padding(memory_token_mask)
-            memory_mask = prepare_mask(
-                real, 1, memory.shape[1], x.device
-            )  # the same for every query: one row is enough
+            memory_mask = prepare_mask(real, 1, memory.shape[1], x.device)  # the same for every query
         offset = 0 if state is None else state.length
         terms = self.positions.terms(self._positions(x, position_ids, state), x.dtype)  # once for all layers
         shape, x = x.shape, x if row is None else row.pack(x)  # (1,T,D) if it is a row

@@ -44,9 +44,8 @@ def examine(processes: Processes, folder: Path, version: str, device: str) -> He
 
     Raises LostProcess: a process does not answer.
     """
-    facts = processes.update_channel.gather(
-        facts_of_process(version)
-    )  # with a short time limit: a lost process shows at once
+    # with a short time limit: a lost process shows at once
+    facts = processes.update_channel.gather(facts_of_process(version))
     differences = []
     for name in facts[0]:
         values = [fact[name] for fact in facts]
@@ -132,9 +131,7 @@ def examine_folder(processes: Processes, folder: Path) -> tuple[dict[str, float]
         except OSError as error:
             fault = f"{message} ({error.strerror})"
         seconds = time.perf_counter() - started
-        everyones = processes.update_channel.gather(
-            [fault, seconds]
-        )  # all come here, whatever failed: none waits for another
+        everyones = processes.update_channel.gather([fault, seconds])  # all come here: none waits for another
         if all(said is None for said, _ in everyones):
             times[what] = max(took for _, took in everyones)
         faults.extend(f"process {rank}: {folder}: {one}" for rank, (one, _) in enumerate(everyones) if one is not None)
