@@ -23,7 +23,7 @@ from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.decoding import Greedy, Hypothesis, generate
 from atento.decoding.contract import AnyStepFunction
-from atento.decoding.draft import Draft
+from atento.decoding.draft_proposals import Draft
 from atento.inference.choose import step_function
 from atento.inference.fast_state import FastState
 from atento.inference.ragged_rows import FastRows

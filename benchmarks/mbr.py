@@ -21,7 +21,7 @@ import numpy as np
 
 from atento.base.errors import AtentoError
 from atento.decoding.risk import METHODS, minimum_bayes_risk_choice
-from atento.metrics.utilities import UTILITIES
+from atento.metrics.mbr_utilities import UTILITIES
 from atento_world import write
 from benchmarks.processes import about
 

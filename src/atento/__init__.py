@@ -1,6 +1,6 @@
 """Atento: attention models for language. This file names what a user imports, and loads it only when it is used."""
 
-from atento.base.moved import import_old_names
+from atento.base.old_names import import_old_names
 from atento.base.start_up import set_short_waits
 from atento.base.version import __version__
 

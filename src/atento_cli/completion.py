@@ -125,8 +125,8 @@ def gates() -> Offers:
 
 def utilities() -> Offers:
     """Utilities of minimum Bayes risk."""
+    from atento.metrics.mbr_utilities import UTILITIES
     from atento.metrics.metric_table import LEARNED
-    from atento.metrics.utilities import UTILITIES
 
     return [*UTILITIES, *(f"{name}:" for name in ("embeddings", *LEARNED))]
 

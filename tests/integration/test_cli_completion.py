@@ -12,8 +12,8 @@ import pytest
 from atento.config.presets import PRESETS
 from atento.config.reading.recipe_layers import shipped
 from atento.metrics import METRICS
+from atento.metrics.mbr_utilities import UTILITIES
 from atento.metrics.metric_table import LEARNED
-from atento.metrics.utilities import UTILITIES
 from atento.models.shipped import shipped_models
 from atento_cli.measurements import MEASUREMENTS
 from atento_lab.notes.table import ROWS

@@ -10,7 +10,7 @@ import torch
 
 import atento
 from atento.base.errors import UsageError
-from atento.training import run, step
+from atento.training import run_state, step
 from atento.training.optimizer import LossScale
 from failing import fails
 from runs import differences, events, state
@@ -68,7 +68,9 @@ def test_a_run_in_float16_begins_at_a_checkpoint_without_scale(tmp_path: Path, m
     """That of another type, as an earlier version wrote it."""
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: True)
     with monkeypatch.context() as earlier:
-        earlier.setattr(run, "asdict", lambda one: {k: value for k, value in asdict(one).items() if k != "loss_scale"})
+        earlier.setattr(
+            run_state, "asdict", lambda one: {k: value for k, value in asdict(one).items() if k != "loss_scale"}
+        )
         train(tmp_path / "a", None)
     train(tmp_path / "b", from_=f"{tmp_path / 'a'}@12", overrides={"training.steps": 14})
     assert state(tmp_path / "b")["loss_scale"]["taken"] + len(events(tmp_path / "b", "overflow")) == 2

@@ -37,7 +37,7 @@ def test_the_recipe_of_an_older_run_is_read_by_the_keys_of_today(tmp_path: Path)
 
 def test_training_goes_on_from_no_earlier_versions_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = atento.train(TINY, out=tmp_path / "run", threads=1)
-    monkeypatch.setattr("atento.training.run.VERSION", 3)
+    monkeypatch.setattr("atento.training.run_state.VERSION", 3)
     said = "earlier version .* `init: .*run` starts a run from its weights"
     fails(UsageError, said, atento.train, TINY, {"training.steps": 4}, out=run.folder, threads=1)
 

@@ -165,7 +165,7 @@ def test_r2_what_a_kill_cuts_off_a_checkpoint_is_made_up(server: ForkServer, pla
     wanted = sorted(path.name for path in (place / "whole" / "checkpoints").iterdir())
     for function in ("retain", "append_event"):
         run = place / function
-        at = {"module": "atento.training.run", "function": function, "number": signal.SIGKILL, "call": call}
+        at = {"module": "atento.training.run_state", "function": function, "number": signal.SIGKILL, "call": call}
         assert server.run(*command, "--out", run, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
         assert server.run(*command, "--out", run, cwd=place).status == 0
         assert [event["step"] for event in events(run, "checkpoint")] == [2, 4, 6]

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import atento
-import atento.training.run as saving
+import atento.training.run_state as saving
 from atento.base.errors import CheckpointError, TrainingError
 from atento.data.batches.planning import PlannedBatches
 from atento.storage.checkpoint import load_checkpoint

@@ -10,7 +10,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from atento.decoding.risk import minimum_bayes_risk_choice
-from atento.metrics.utilities import UTILITIES, bleu_utility, chrf_utility
+from atento.metrics.mbr_utilities import UTILITIES, bleu_utility, chrf_utility
 from benchmarks.mbr import mbrs_metric, noisy_candidates
 
 WORDS = ["o", "a", "gato", "gatos", "não", "está", "R$ 1.234,56", "tapete,", "(hoje)", "“sim”", ".", "é", "A", "&amp;"]

@@ -14,7 +14,7 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch
 from atento.networks import Encoder, build_network
-from atento.networks.generator import Generator, sampled
+from atento.networks.electra_generator import Generator, sampled
 from atento.networks.output import Replaced
 from atento.released.write_layout import release
 from atento.training.losses import Call, losses

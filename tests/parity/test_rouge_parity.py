@@ -8,8 +8,8 @@ from rouge_score import rouge_scorer
 from sacrebleu.tokenizers.tokenizer_zh import TokenizerZh
 
 from atento.metrics import rouge
+from atento.metrics.mbr_utilities import rouge_utility
 from atento.metrics.rouge import KINDS, SIDES, rouge_of_pair, unicode_words, word_finder
-from atento.metrics.utilities import rouge_utility
 
 WORDS = [
     *("the", "cats", "running", "quickly", "was", "3.5", "it's", "A-b", "ran", "runs", "generalizations", "ação"),

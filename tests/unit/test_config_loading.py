@@ -17,7 +17,7 @@ from atento.config.sections.decoding import UTILITIES
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
-from atento.metrics import utilities
+from atento.metrics import mbr_utilities
 from failing import fails
 
 MINIMAL = "task: translation\ndata: {train: {source: a.en, target: a.pt}}\n"
@@ -95,7 +95,7 @@ def test_h10_a_utility_that_validation_cannot_use_is_told_before_training(write:
         load(MINIMAL + f"decoding: {{mbr: '{utility}'}}\n", write)
     for known in UTILITIES:
         assert load(MINIMAL + f"decoding: {{mbr: {known}}}\n", write).recipe.decoding.mbr == known
-    assert set(UTILITIES) == set(utilities.UTILITIES)
+    assert set(UTILITIES) == set(mbr_utilities.UTILITIES)
 
 
 def test_sources_alone_or_in_a_list_and_metrics(write: Write) -> None:

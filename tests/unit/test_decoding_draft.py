@@ -19,10 +19,10 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import MaskConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.sections.recurrent import RecurrentConfig
-from atento.decoding import Beam, Greedy, Hypothesis, Sample, drafted, generate
+from atento.decoding import Beam, Greedy, Hypothesis, Sample, draft_verification, generate
 from atento.decoding.choosing import apply_rules
 from atento.decoding.contract import Request
-from atento.decoding.draft import Draft, PromptLookup
+from atento.decoding.draft_proposals import Draft, PromptLookup
 from atento.decoding.filters import shaped
 from atento.decoding.rules import Banned, Forced, ForcedLast, NoRepeatNGrams, RepetitionPenalty
 from atento.decoding.stream import stream
@@ -256,12 +256,14 @@ def test_a_seed_gives_the_same_samples_with_a_draft_by_a_network_in_any_batch() 
 
 
 def test_a_wrong_acceptance_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    search, draft = drafted.DraftedSearch, Draft(ngrams=False, network=random_chain(2), tokens=2)
+    search, draft = draft_verification.DraftedSearch, Draft(ngrams=False, network=random_chain(2), tokens=2)
 
     def unchecked(self: object, output: object, scores: Tensor, proposed: int, q: Tensor) -> int:
         return proposed
 
-    def without_remainder(self: drafted.DraftedSearch, output: object, scores: Tensor, proposed: int, q: Tensor) -> int:
+    def without_remainder(
+        self: draft_verification.DraftedSearch, output: object, scores: Tensor, proposed: int, q: Tensor
+    ) -> int:
         p = shaped(scores, self.filters)[0].exp().double()
         first, second = torch.rand(2, generator=GENERATOR, dtype=torch.float64)
         if float(first * q[proposed]) < float(p[proposed]):

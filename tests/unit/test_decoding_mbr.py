@@ -18,8 +18,8 @@ from atento.decoding.choosing import row_seed
 from atento.decoding.mbr import _probabilities, spelled, strategy_seed
 from atento.decoding.risk import minimum_bayes_risk_choice as choice
 from atento.decoding.trace import Trace
+from atento.metrics.mbr_utilities import UTILITIES, embedding_utility
 from atento.metrics.rouge import unicode_words
-from atento.metrics.utilities import UTILITIES, embedding_utility
 from atento.notes.listing_mbr import calculate_bleu, from_function, minimum_bayes_risk
 from atento_lab.notes.checks.mbr import ORDER_EXAMPLE, mbr_listing, minimum_risk, smoothed_bleu
 from atento_lab.notes.checks.toys import ToyLanguageModel, ToySeq2Seq, random_chain, table_chain

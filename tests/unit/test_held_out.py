@@ -12,7 +12,7 @@ from atento.config.reading.loading import dump_recipe, load_recipe
 from atento.config.recipe import DataConfig, Recipe, SourceConfig
 from atento.data.records.splits import Split, held_out, held_out_lines, held_out_rows
 from atento.runs.prepare import read_data
-from atento_cli.commands.statistics import measured
+from atento_cli.commands.print_statistics import measured
 
 BOOK = "data.train={file: book.txt}"
 RECORDS = st.tuples(st.integers(0, 60), st.sampled_from("aaaaaabbc"))

@@ -416,7 +416,7 @@ OTHER_MEANINGS = {
                 "tasks/features.py",
                 "tasks/model_vectors.py",
                 "tasks/hard_negatives.py",
-                "tasks/explained_predictions.py",
+                "tasks/explainable_outputs.py",
                 "tasks/decoding_setup.py",
             ),
         },
@@ -575,7 +575,7 @@ def test_cwe_94_nothing_evaluates_text_or_loads_by_a_name_it_was_given() -> None
         if (
             name.endswith("import_module")
             and not isinstance(call.args[0], ast.Constant)
-            and name_of(file) not in ("__init__.py", "base/moved.py", "atento_cli/main.py")  # by their own tables
+            and name_of(file) not in ("__init__.py", "base/old_names.py", "atento_cli/main.py")  # by their own tables
         ):
             wrong.append(f"{at(file, call.lineno)} {name} with a variable")
         for keyword in call.keywords:

@@ -16,7 +16,7 @@ from atento.config.tables.objective import OBJECTIVES
 from atento.data.batches.batch import Batch
 from atento.data.objectives.window import word_batch
 from atento.networks import build_network
-from atento.networks import generator as generator_module
+from atento.networks import electra_generator as generator_module
 from atento.networks import vocabulary as cross_entropy_module
 from atento.networks.interface import Network
 from atento.training.losses import Call, losses

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.base.errors import UsageError
+from atento.metrics import mbr_utilities
 from atento.metrics import ngrams as counting
-from atento.metrics import utilities
 from failing import fails
 
 sentences = st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", "é"]), max_size=9), min_size=1, max_size=7)
@@ -108,26 +108,28 @@ def test_common_subsequences_of_long_texts(length: int) -> None:
 
 def test_h10_bleu_chrf_rouge_and_token_f1_by_hand() -> None:
     """Of "a b c" all is right, for brevity e^(1 - 4/3); the other way round 3/4, 2/3, 1/2, and none of one."""
-    found = utilities.bleu_utility()(["a b c", "a b c d"], ["a b c", "a b c d"])
+    found = mbr_utilities.bleu_utility()(["a b c", "a b c d"], ["a b c", "a b c d"])
     assert found[0, 1] == pytest.approx(math.exp(-1 / 3))
     assert found[1, 0] == pytest.approx((3 / 4 * 2 / 3 * 1 / 2 * 1 / 2) ** 0.25)
     assert np.diag(found) == pytest.approx(1.0)
     # "ab" against "abc": precision 1, recall 2/3, which counts four times; three words of four and five in common
-    found = utilities.chrf_utility(char_order=1)(["a b"], ["abc", "xyz", ""])
+    found = mbr_utilities.chrf_utility(char_order=1)(["a b"], ["abc", "xyz", ""])
     assert found.tolist() == [[pytest.approx(5 * (2 / 3) / (4 + 2 / 3)), 0.0, 0.0]]
     ours, theirs = ["O gato dorme ali."], ["o gato preto dorme aqui"]
-    assert utilities.rouge_utility("1")(ours, theirs)[0, 0] == pytest.approx(2 * 3 / 9)
-    assert utilities.rouge_utility("2")(ours, theirs)[0, 0] == pytest.approx(2 * 1 / 7)
-    assert utilities.rouge_utility("L")(["ali dorme o gato"], theirs)[0, 0] == pytest.approx(2 * 2 / 9)
-    assert utilities.token_f1_utility()(ours, theirs)[0, 0] == pytest.approx(2 * 2 / 9)  # case and mark as they stand
+    assert mbr_utilities.rouge_utility("1")(ours, theirs)[0, 0] == pytest.approx(2 * 3 / 9)
+    assert mbr_utilities.rouge_utility("2")(ours, theirs)[0, 0] == pytest.approx(2 * 1 / 7)
+    assert mbr_utilities.rouge_utility("L")(["ali dorme o gato"], theirs)[0, 0] == pytest.approx(2 * 2 / 9)
+    assert mbr_utilities.token_f1_utility()(ours, theirs)[0, 0] == pytest.approx(
+        2 * 2 / 9
+    )  # case and mark as they stand
 
 
-@pytest.mark.parametrize("name", utilities.UTILITIES)
+@pytest.mark.parametrize("name", mbr_utilities.UTILITIES)
 @settings(max_examples=25)
 @given(candidates=texts, evidence=texts)
 def test_utilities_stay_in_range_and_know_no_neighbours(name: str, candidates: list[str], evidence: list[str]) -> None:
     """Each pair has its value whatever else is compared, empty and blank texts included; a text is all of itself."""
-    utility = utilities.utility_named(name)
+    utility = mbr_utilities.utility_named(name)
     found = utility(candidates, evidence)
     assert found.shape == (len(candidates), len(evidence))
     assert np.isfinite(found).all() and (found >= 0).all() and (found <= 1 + 1e-12).all()
@@ -143,7 +145,7 @@ def test_utilities_stay_in_range_and_know_no_neighbours(name: str, candidates: l
 @given(candidates=texts, other=st.text("ab cé.", max_size=9))
 def test_aggregated_is_exact_for_one_piece_of_evidence(name: str, candidates: list[str], other: str) -> None:
     """The mean of one text is that text."""
-    utility = utilities.UTILITIES[name]
+    utility = mbr_utilities.UTILITIES[name]
     found = utility.aggregated(candidates, [other], np.array([0.3]), np.zeros(len(candidates)))  # type: ignore[attr-defined]
     assert found.tolist() == pytest.approx(utility(candidates, [other])[:, 0].tolist(), abs=1e-9)
     twice = utility.aggregated(candidates, [other] * 2, np.array([0.3, 2.0]), np.zeros(len(candidates)))  # type: ignore[attr-defined]
@@ -153,7 +155,7 @@ def test_aggregated_is_exact_for_one_piece_of_evidence(name: str, candidates: li
 @pytest.mark.parametrize("name", ["bleu", "chrf", "rouge1", "f1"])
 def test_leaving_itself_out_of_the_mean_is_a_mean_without_it(name: str) -> None:
     candidates = ["o gato dorme", "o gato preto dorme", "um cão dorme", "o gato dorme"]
-    utility, weights = utilities.UTILITIES[name], np.array([1.0, 2.0, 0.5, 1.0])
+    utility, weights = mbr_utilities.UTILITIES[name], np.array([1.0, 2.0, 0.5, 1.0])
     found = utility.aggregated(candidates, candidates, weights, weights)  # type: ignore[attr-defined]
     for i in range(4):
         others = [text for j, text in enumerate(candidates) if j != i]
@@ -170,7 +172,7 @@ def test_embeddings_by_hand_and_each_text_once() -> None:
         asked.extend(texts)
         return [vectors[text] for text in texts]
 
-    utility = utilities.embedding_utility(embed)
+    utility = mbr_utilities.embedding_utility(embed)
     found = utility(["a", "b", "a"], ["a", "b", "c", ""])
     assert found.tolist() == [[1, 0.5, 0, 0.5], [0.5, 1, 0.5, 0.5], [1, 0.5, 0, 0.5]]
     assert asked == ["a", "b", "c", ""]
@@ -184,14 +186,14 @@ def test_embeddings_by_hand_and_each_text_once() -> None:
 
 def test_embeddings_that_cannot_be_characters_and_lower_case() -> None:
     with pytest.raises(UsageError, match=r"`embed` must give a vector for each text: got shape \(1, 2\) for 2 texts"):
-        utilities.embedding_utility(lambda texts: [[1.0, 2.0]])(["a"], ["b"])
+        mbr_utilities.embedding_utility(lambda texts: [[1.0, 2.0]])(["a"], ["b"])
     with pytest.raises(UsageError, match="`embed` must give finite numbers: got NaN or infinity"):
-        utilities.embedding_utility(lambda texts: [[math.nan]] * len(texts))(["a"], ["b"])
-    fails(UsageError, r"unknown utility 'crf'; did you mean 'chrf'\? Known: bleu", utilities.utility_named, "crf")
-    fails(UsageError, "`kind` must be 'L' or a digit from '1' to '9': got 'Lsum'", utilities.rouge_utility, "Lsum")
-    for utility in (utilities.bleu_utility(lowercase=True), utilities.chrf_utility(lowercase=True)):
+        mbr_utilities.embedding_utility(lambda texts: [[math.nan]] * len(texts))(["a"], ["b"])
+    fails(UsageError, r"unknown utility 'crf'; did you mean 'chrf'\? Known: bleu", mbr_utilities.utility_named, "crf")
+    fails(UsageError, "`kind` must be 'L' or a digit from '1' to '9': got 'Lsum'", mbr_utilities.rouge_utility, "Lsum")
+    for utility in (mbr_utilities.bleu_utility(lowercase=True), mbr_utilities.chrf_utility(lowercase=True)):
         assert utility(["Um Gato"], ["um gato"])[0, 0] == pytest.approx(1)
-    for utility in (utilities.bleu_utility(), utilities.chrf_utility()):
+    for utility in (mbr_utilities.bleu_utility(), mbr_utilities.chrf_utility()):
         assert utility(["Um Gato"], ["um gato"])[0, 0] < 0.7
     found = counting.characters(["a b\tc", "", "\ud800é"])
     assert found.lengths.tolist() == [3, 0, 2] and len(found.codes) == 5

@@ -11,7 +11,7 @@ import pytest
 import atento
 from atento.base.errors import RecipeError
 from atento.config.reading.loading import load_recipe
-from atento.runs import minutes
+from atento.runs import time_budget
 from atento.storage.checkpoint_list import newest
 from atento_cli.commands.demo import demo
 from atento_cli.demo import results
@@ -50,7 +50,7 @@ def at_a_second(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         calls.append(budget)
         return 10.0, 20.0
 
-    monkeypatch.setattr(minutes, "_timed", timed)
+    monkeypatch.setattr(time_budget, "_timed", timed)
     return calls
 
 
@@ -59,14 +59,14 @@ def test_a_run_by_the_clock_is_the_run_of_its_steps(
     tmp_path: Path, schedule: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The timed updates leave nothing behind, and the schedule has its length from the first update on."""
-    really, measured = minutes._timed, []
+    really, measured = time_budget._timed, []
 
     def timed(setup: Any, budget: float) -> tuple[float, float]:
         measured.append(really(setup, budget))
         return 10.0, 20.0
 
-    monkeypatch.setattr(minutes, "_SECONDS", 0.1)
-    monkeypatch.setattr(minutes, "_timed", timed)
+    monkeypatch.setattr(time_budget, "_SECONDS", 0.1)
+    monkeypatch.setattr(time_budget, "_timed", timed)
     changes = {"training.schedule": schedule, "training.ema": 0.5}
     run = train(tmp_path / "timed", changes | {"training.minutes": 2})
     steps = steps_of(run)
@@ -134,10 +134,10 @@ def test_the_demo_has_as_many_updates_as_the_machine_takes_in_time(
     limits = []
 
     def timed(setup: Any, budget: float) -> tuple[float, float]:
-        limits.append((setup.recipe.training.batch_tokens, minutes._written(setup, None)))
+        limits.append((setup.recipe.training.batch_tokens, time_budget._written(setup, None)))
         return budget / 3, 0.0
 
-    monkeypatch.setattr(minutes, "_timed", timed)
+    monkeypatch.setattr(time_budget, "_timed", timed)
     monkeypatch.setattr("atento.base.precision.best_precision", lambda device: precision)
     monkeypatch.setattr("atento_cli.demo.results", partial(results, count=4))
     small = {"DATA__TRAIN__0__COUNT": "60", "DATA__VALID__0__COUNT": "3", "DATA__TEST__0__COUNT": "3"}

@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pytest
 
-from atento.base.moved import MOVED
+from atento.base.old_names import MOVED
 from failing import fails
 
 

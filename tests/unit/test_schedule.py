@@ -7,7 +7,7 @@ import pytest
 
 from atento.config.sections.training import TrainingConfig, beyond_the_run
 from atento.training.optimizer import SCHEDULES, learning_rate, warmup_steps_of
-from atento.training.run import TrainerState
+from atento.training.run_state import TrainerState
 
 CONFIG = TrainingConfig(learning_rate=0.8, warmup=100)
 

@@ -15,7 +15,7 @@ from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
 from atento.data.records.reader import SOURCE_AND_TARGET, TEXT, read_records, records_in_memory
 from atento.data.records.values import Span
-from atento_cli.commands.statistics import measured
+from atento_cli.commands.print_statistics import measured
 from atento_cli.corpus import corpus_statistics as corpus
 from atento_world import write
 from failing import fails

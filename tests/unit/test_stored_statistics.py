@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from atento.config.reading.loading import LoadedRecipe, load_recipe
-from atento_cli.commands.statistics import measured, text_lines
+from atento_cli.commands.print_statistics import measured, text_lines
 from benchmarks import data as bench_data
 
 WORDS = ["o", "gato", "pulou", "alto", "a", "casa", "azul", "verde", "não", "é", "de", "que", "um", "céu", "mar", "sol"]

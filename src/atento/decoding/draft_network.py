@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atento.base.errors import CapabilityError
 from atento.decoding.contract import PromptReader, Rewinding, State
-from atento.decoding.draft import Draft, Proposal
+from atento.decoding.draft_proposals import Draft, Proposal
 from atento.decoding.source import Prepared, first_tokens, step_function_of
 
 Choose = Callable[[Tensor, Sequence[int], Sequence[int]], tuple[Tensor, Tensor | None]]

@@ -12,8 +12,8 @@ from atento.base.errors import nearest
 from atento.decoding.beam.beam_search import beam
 from atento.decoding.choosing import row_seed
 from atento.decoding.contract import Request, Rule
-from atento.decoding.draft import Draft
-from atento.decoding.drafted import DraftedSearch
+from atento.decoding.draft_proposals import Draft
+from atento.decoding.draft_verification import DraftedSearch
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.mbr import mbr
 from atento.decoding.source import Prepared, Source, ends_of, step_function_of
@@ -68,7 +68,7 @@ def generate(
         seed: for sampling: one number s, from which row i gets `choosing.row_seed(s, i)`, or a number a row; None: from
             PyTorch's generator. A row's samples depend on nothing else of the batch.
         draft: for `Greedy` and `Sample`: what proposes tokens, several of which the network verifies in one step.
-            Greedy search writes the same tokens, sampling draws from the same distribution (`atento.decoding.drafted`).
+            Greedy search writes the same tokens, sampling draws from the same distribution (`draft_verification.py`).
 
     Returns:
         A list of hypotheses for each row, best first; samples in the order drawn.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.base.errors import UsageError, nearest
-from atento.metrics.utilities import UTILITIES, Aggregable, Utility, utility_named
+from atento.metrics.mbr_utilities import UTILITIES, Aggregable, Utility, utility_named
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -128,7 +128,7 @@ def minimum_bayes_risk_choice(
     Args:
         candidates: N texts; a text may occur several times.
         evidence: M texts; None: the candidates themselves.
-        utility: a name in `atento.metrics.utilities.UTILITIES`, or a function of two lists of texts that gives (N,M).
+        utility: a name in `atento.metrics.mbr_utilities.UTILITIES`, or a function of two lists of texts giving (N,M).
         weights: of each piece of evidence, not negative; None: all equal.
         log_probs: of each candidate, for ties; None: all equal.
         self_comparison: whether a candidate is also compared with itself, where the candidates are the evidence; other

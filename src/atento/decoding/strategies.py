@@ -103,7 +103,7 @@ class MBR:
     Args:
         utility: "bleu", "chrf", "rouge" (ROUGE-L), "rouge1", "rouge2", "f1", or a function of (candidates,
             evidence), two lists of texts, that gives the matrix of utilities (N,M) in 0-1, candidate in the place of
-            the hypothesis, evidence of the reference (`atento.metrics.utilities`).
+            the hypothesis, evidence of the reference (`atento.metrics.mbr_utilities`).
         candidates: the strategy that writes the candidates, or several, whose outputs are joined.
         evidence: the strategy that writes the outputs that candidates are compared with; None: the candidates
             themselves.

@@ -9,8 +9,8 @@ from torch import Tensor
 from atento.decoding.beam.beam_search import beam_steps
 from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.contract import Rule
-from atento.decoding.draft import Draft
-from atento.decoding.drafted import DraftedSearch
+from atento.decoding.draft_proposals import Draft
+from atento.decoding.draft_verification import DraftedSearch
 from atento.decoding.generate import Stop, draftable, prepare
 from atento.decoding.source import Prepared, Source
 from atento.decoding.strategies import Beam, Greedy, Sample

@@ -1,8 +1,8 @@
 """States whose rows have read different numbers of tokens: several tokens are read in one step, and some taken back.
 
-Drafted decoding needs them (`atento.decoding.drafted`). `FastRows` is that of the fast step function: each row begins
-in the first column of its cache, so that tokens are taken back without a copy. `StackRows` is that of the plain ones:
-the last tokens of all rows are in the last column, as those of prompts are, so that every mask holds.
+Drafted decoding needs them (`decoding.draft_verification`). `FastRows` is that of the fast step function: each row
+begins in the first column of its cache, so that tokens are taken back without a copy. `StackRows` is that of the plain
+ones: the last tokens of all rows are in the last column, as those of prompts are, so that every mask holds.
 """
 
 from __future__ import annotations

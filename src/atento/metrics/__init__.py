@@ -1,6 +1,6 @@
 """Metrics: each returns a `Score` with parts, settings and a bootstrap interval. Does not need torch.
 
-`atento.metrics.utilities` has measures of text as matrices, for all pairs of two lists of texts.
+`atento.metrics.mbr_utilities` has measures of text as matrices, for all pairs of two lists of texts.
 """
 
 from atento.metrics.answers import squad

@@ -16,7 +16,7 @@ from atento.decoding import MBR, Sample, generate
 from atento.decoding.mbr import spelled
 from atento.decoding.risk import minimum_bayes_risk_choice
 from atento.decoding.source import NetworkOrModel
-from atento.metrics.utilities import Utility, utility_named
+from atento.metrics.mbr_utilities import Utility, utility_named
 from atento.notes.listing_bleu import Tokens, sentence_bleu
 from atento.notes.listing_search import EncoderDecoderSteps, LanguageModelSteps, token_named
 
@@ -47,7 +47,7 @@ def minimum_bayes_risk(
             and `greedy_decoding` take. With `generate_candidates`, any object that it accepts.
         input_sequence: ids (S,) or (1,S), or (B,S); with `generate_candidates`, any object that it accepts.
         num_candidates: the number of outputs to draw from the model.
-        utility: a name in `atento.metrics.utilities.UTILITIES`, or a function of two lists of texts (candidates,
+        utility: a name in `atento.metrics.mbr_utilities.UTILITIES`, or a function of two lists of texts (candidates,
             evidence) that returns (N,M); `from_function` makes one from a function of two texts.
         weights: "uniform": each draw counts once; "model": each distinct output counts by the model's probability.
         self_comparison: whether a candidate is also compared with itself, as in the notes.

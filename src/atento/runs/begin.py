@@ -26,7 +26,7 @@ from atento.storage.checkpoint_list import newest
 from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import is_out_of_memory
 from atento.training.metrics_log import changed_since
-from atento.training.run import Run, finish_save, restore
+from atento.training.run_state import Run, finish_save, restore
 
 _ESTIMATED = 50  # steps; a shorter run takes little longer than its estimate
 

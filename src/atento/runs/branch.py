@@ -14,7 +14,7 @@ from atento.runs.run_record import is_run
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.checkpoint_list import best, list_checkpoints, newest
 from atento.storage.manifest import read_manifest
-from atento.training.run import Run, TrainerState, restore, save
+from atento.training.run_state import Run, TrainerState, restore, save
 
 _MAY_DIFFER = ("dropout", "attention.dropout", "feed_forward.dropout")  # keys of the network
 

@@ -17,7 +17,7 @@ from atento.networks.heads import LinearHead
 from atento.networks.interface import Network, token_mask_of
 from atento.training.loop import validate
 from atento.training.losses import windows_of
-from atento.training.run import Run, save
+from atento.training.run_state import Run, save
 
 _TOKENS = 2048  # of texts that are read at a time
 _NEVER = -1e4  # the score of a label without examples

@@ -23,7 +23,7 @@ from atento.tasks.calibrating import keep_confidence
 from atento.tasks.split_evaluation import confidence_of, evaluation_of, joined_scores, validation_scores
 from atento.training.loop import fit
 from atento.training.progress import Reporter
-from atento.training.run import Run
+from atento.training.run_state import Run
 from atento.training.trackers import TrackedRun, Trackers
 
 _CHARACTERS = 6_000_000  # of training records that a simple learner takes seconds for

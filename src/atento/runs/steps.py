@@ -33,8 +33,8 @@ from atento.models.vocabulary_transfer import begun
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
 from atento.networks.build import own_draws
+from atento.networks.electra_generator import Generator
 from atento.networks.frozen import frozen
-from atento.networks.generator import Generator
 from atento.runs.baseline_scores import with_usual_metrics
 from atento.runs.begin import make_tokenizer, start_or_resume
 from atento.runs.classifier import classifier_of
@@ -48,7 +48,6 @@ from atento.runs.fine_tuning import (
     with_warmup,
 )
 from atento.runs.finish import RunResult, already_finished, train_and_finish
-from atento.runs.minutes import steps_for_time_budget
 from atento.runs.model_config import adapters_of
 from atento.runs.multilingual import network_of_run
 from atento.runs.prepare import fitted_to, network_for, steps_of, training_batches
@@ -59,6 +58,7 @@ from atento.runs.sharded import check_processes, check_sharded
 from atento.runs.task_heads import model_of, with_heads
 from atento.runs.task_parts import config_of, keep_metrics, mixed, read_parts
 from atento.runs.teachers import load_teachers
+from atento.runs.time_budget import steps_for_time_budget
 from atento.runs.vector_cache import cached_config, frozen_vectors, saved_config
 from atento.storage.checkpoint_list import clean, newest
 from atento.tasks.decoding_setup import constraints_of
@@ -76,7 +76,7 @@ from atento.training.allocator import (
 from atento.training.compiling import compile_blocks
 from atento.training.metrics_log import MetricsLog
 from atento.training.optimizer import pause_step, warmup_steps_of
-from atento.training.run import Run, Samples
+from atento.training.run_state import Run, Samples
 from atento.training.selected_weights import check_stages
 from atento.training.step import Updater
 

@@ -19,8 +19,8 @@ from atento.metrics.ngrams import Floats
 from atento.models.model_folder import find_model
 from atento.networks.stack.encoder import Encoder
 from atento.storage.tensorfile import TensorFiles
+from atento.tasks.metric_vectors import TextReader, Vectors
 from atento.tasks.task_model import tokenizer_of
-from atento.tasks.text_vectors import TextReader, Vectors
 
 SETTINGS, WEIGHTS = "metric.json", "metric.safetensors"  # files of the head, beside those of the encoder
 HPARAMS = "hparams.yaml"  # of a folder as COMET writes it

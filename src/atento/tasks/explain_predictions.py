@@ -26,7 +26,7 @@ from atento.inspection.attributions import (
 )
 from atento.inspection.explanation import Explanation
 from atento.networks import Encoder, Network
-from atento.tasks.explained_predictions import (
+from atento.tasks.explainable_outputs import (
     Explained,
     explained_answer,
     explained_label,
@@ -34,10 +34,10 @@ from atento.tasks.explained_predictions import (
     explained_tags,
     summed,
 )
-from atento.tasks.explained_texts import TextTokens, TokenGroups, mean_rows, of_ids, text_tokens
-from atento.tasks.generation import continuation_ids
+from atento.tasks.explained_tokens import TextTokens, TokenGroups, mean_rows, of_ids, text_tokens
 from atento.tasks.mask_filling import mask_log_probs, predicts_masks, target_ids, why_not_filled
 from atento.tasks.model_outputs import generator_of, network_for
+from atento.tasks.prompt_ids import continuation_ids
 from atento.tasks.task_model import TaskModel, for_head, tokenizer_of
 from atento.tasks.translation_languages import TranslationOptions, begin_in, in_languages
 from atento.text.kinds import check_texts

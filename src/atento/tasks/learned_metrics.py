@@ -16,13 +16,13 @@ from torch import Tensor
 from atento.base.errors import UsageError, nearest
 from atento.inference.choose import reader
 from atento.metrics.bleu import References, reference_streams
+from atento.metrics.mbr_utilities import Utility
 from atento.metrics.metric_table import LEARNED, check_inputs, learned_name, learned_score
 from atento.metrics.ngrams import Floats
 from atento.metrics.score import Score, warn_score
-from atento.metrics.utilities import Utility
 from atento.networks.interface import layer_count
 from atento.tasks.comet_metrics import Comet, CometKiwi
-from atento.tasks.text_vectors import TextReader, Vectors
+from atento.tasks.metric_vectors import TextReader, Vectors
 
 _BLOCK = 1024  # outputs whose tokens' vectors are in memory at once
 _SPACED = ("roberta",)  # families whose texts begin with a space, as the authors' program reads them

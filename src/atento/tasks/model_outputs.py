@@ -11,13 +11,13 @@ from atento.config.tables.tasks import TEXT_TO_TEXT, task_with, verb_of
 from atento.data.batches.special_tokens import special_tokens_of
 from atento.data.records.splits import Split
 from atento.decoding import Beam, Greedy, Sample
-from atento.decoding.draft import Draft
+from atento.decoding.draft_proposals import Draft
+from atento.metrics.mbr_utilities import embedding_utility
 from atento.metrics.metric_table import LEARNED
-from atento.metrics.utilities import embedding_utility
 from atento.networks import EncoderDecoder, RecurrentSeq2Seq
 from atento.tasks.decoding_setup import Utility, constraints_of, decoding_for, one_output
-from atento.tasks.generation import prompt_ids
 from atento.tasks.learned_metrics import LearnedUtility, kept_metric
+from atento.tasks.prompt_ids import prompt_ids
 from atento.tasks.scoring import TokenScores, score_outputs
 from atento.tasks.task_model import (
     Continuing,

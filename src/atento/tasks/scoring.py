@@ -12,8 +12,8 @@ from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.forced import Top, forced_tokens
 from atento.networks import Encoder, EncoderDecoder, RecurrentSeq2Seq
-from atento.tasks.generation import continuation_ids, prompt_ids
 from atento.tasks.length_batching import run_in_batches
+from atento.tasks.prompt_ids import continuation_ids, prompt_ids
 from atento.tasks.task_model import Continuing, TaskModel, can_continue, check_lengths, tokenizer_of
 
 _BATCH_TOKENS = 4096  # padded, of inputs and outputs

@@ -15,7 +15,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.decoding import Beam, Greedy, Hypothesis, Sample
 from atento.decoding.choosing import row_seed
 from atento.decoding.contract import Request
-from atento.decoding.draft import Draft
+from atento.decoding.draft_proposals import Draft
 from atento.decoding.exact import exact_outputs
 from atento.decoding.generate import search
 from atento.decoding.rules import StopStrings

@@ -21,7 +21,7 @@ from atento.training.allocator import MallocTrimmer, is_out_of_memory, trim_memo
 from atento.training.losses import Sums
 from atento.training.optimizer import learning_rate
 from atento.training.progress import StopRequest
-from atento.training.run import Run, TrainerState, finish_writing, restore_weights, save
+from atento.training.run_state import Run, TrainerState, finish_writing, restore_weights, save
 from atento.training.step import NotFinite
 
 IN_A_ROW = 10  # updates in a row that may be skipped or rewound

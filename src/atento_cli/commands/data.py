@@ -45,7 +45,7 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Print statistics of each split: lengths, length ratios, suspicious and too long records, and columns."""
-    from atento_cli.commands.statistics import measured, text_lines
+    from atento_cli.commands.print_statistics import measured, text_lines
 
     records = measured(recipe_of(recipe, overrides).one_task("atento data stats"), tokens=tokens)
     if as_json:

@@ -11,7 +11,7 @@ from atento.config.sections import decoding_option as of
 MOST_REQUIRED = 10  # required words: the states of their automaton double with each
 NGRAMS = "ngrams"  # the draft that copies; any other names a model
 MOST_BEAM = 1024  # time and memory grow with it; `atento.decoding.Beam` takes any
-UTILITIES = ("bleu", "chrf", "rouge", "rouge1", "rouge2", "f1")  # of `mbr`, as `atento.metrics.utilities` has them
+UTILITIES = ("bleu", "chrf", "rouge", "rouge1", "rouge2", "f1")  # of `mbr`, as `atento.metrics.mbr_utilities` has them
 CONTINUATION_TOKENS = 128  # default of `max_new_tokens` after a prompt: a paragraph
 FILTERS = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # each of them implies sampling
 

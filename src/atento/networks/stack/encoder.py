@@ -14,7 +14,7 @@ from atento.attention.dropout import Randomness
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import ProjectionConfig
 from atento.config.tables.head_kinds import OF_TRAINING, WITH_LAYERS
-from atento.networks.generator import Generator, sampled
+from atento.networks.electra_generator import Generator, sampled
 from atento.networks.heads import Pooler, make_heads
 from atento.networks.layers import ACTIVATIONS
 from atento.networks.output import Output, Replaced

@@ -9,7 +9,7 @@ import labels from "./screens/labels.js";
 import masks from "./screens/masks.js";
 import models from "./screens/models.js";
 import next from "./screens/next.js";
-import one from "./screens/one.js";
+import one from "./screens/one_sentence.js";
 import positions from "./screens/positions.js";
 import tokens from "./screens/tokens.js";
 import tour from "./screens/tour.js";

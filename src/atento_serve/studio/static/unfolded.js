@@ -4,7 +4,7 @@ import { bars, percent } from "./bars.js";
 import { strips } from "./charts.js";
 import { button, make, number, table } from "./dom.js";
 import { t, whole } from "./i18n.js";
-import { clean } from "./river.js";
+import { clean } from "./sentence_picture.js";
 import { sourceOf } from "./source.js";
 
 const CELLS = 64;  // numbers of a vector that are drawn

@@ -4,9 +4,9 @@ import { barFigure, bars, maskedWords, percent, points, wordSpans } from "../bar
 import { pixels } from "../charts.js";
 import { button, folded, make, menu, number, table } from "../dom.js";
 import { t } from "../i18n.js";
-import { clean } from "../river.js";
+import { clean } from "../sentence_picture.js";
 import { sourceOf } from "../source.js";
-import { One } from "./one.js";
+import { One } from "./one_sentence.js";
 
 const EN = "The cat sees the old house.", PT = "O gato vê a casa velha.";
 const self = ({ kinds }) => Object.keys(kinds).find((kind) => kind !== "cross");

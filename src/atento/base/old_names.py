@@ -16,7 +16,7 @@ else:
 _BASE = ("errors", "limits", "terminal", "nfc", "processes", "start_up", "splitmix", "precision", "version")
 MOVED = {
     "atento.scale.model_hash": "atento.models.model_hash",
-    "atento.runs.plans.minutes": "atento.runs.minutes",
+    "atento.runs.plans.minutes": "atento.runs.time_budget",
     "atento.runs.plans.run_plan": "atento.runs.run_plan",
     "atento.runs.launch_files": "atento_cli.plans.launch_files",
     "atento.runs.position_report": "atento_cli.plans.position_report",

@@ -26,8 +26,8 @@ from torch import Tensor
 from atento.base.errors import CapabilityError
 from atento.decoding.choosing import best_token, next_log_probs, no_distribution, rule_stages, stream_key, uniform
 from atento.decoding.contract import AnyStepFunction, Rewinding, State
-from atento.decoding.draft import Draft, PromptLookup, Proposal
 from atento.decoding.draft_network import DraftNetwork
+from atento.decoding.draft_proposals import Draft, PromptLookup, Proposal
 from atento.decoding.filters import draw, shaped
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.source import Prepared

@@ -3,7 +3,7 @@ import { bytes, call, remembering } from "../api.js";
 import { maskedWords, points, toggleMask, wordSpans } from "../bars.js";
 import { button, folded, make, number, table } from "../dom.js";
 import { t, whole } from "../i18n.js";
-import { River, clean } from "../river.js";
+import { River, clean } from "../sentence_picture.js";
 import { beside, secondText } from "../second_text.js";
 import { unfolded } from "../unfolded.js";
 

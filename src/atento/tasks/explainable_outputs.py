@@ -22,7 +22,7 @@ from atento.models.model_folder import AnsweringConfig, section_of
 from atento.networks.interface import Network
 from atento.tasks.classification import classifications, gives_label_sets, label_head
 from atento.tasks.decoding_setup import embedding_for
-from atento.tasks.explained_texts import (
+from atento.tasks.explained_tokens import (
     TextTokens,
     TokenGroups,
     cut_to,
