@@ -395,12 +395,12 @@ def weights_not_restored() -> None:
 
 def interval_forgotten() -> None:
     """The loss since the last train event starts anew."""
-    instead_of("atento.training.loop:Progress.from_dict")(lambda real, data: real({**data, "interval": {}}))
+    instead_of("atento.training.loop:TrainerState.from_dict")(lambda real, data: real({**data, "interval": {}}))
 
 
 def journal_not_cut() -> None:
     """Events past the checkpoint stay."""
-    instead_of("atento.training.metrics_log:Journal.cut")(lambda real, journal, after_step: 0)
+    instead_of("atento.training.metrics_log:MetricsLog.cut")(lambda real, journal, after_step: 0)
 
 
 def rate_from_the_start() -> None:

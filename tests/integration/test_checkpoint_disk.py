@@ -17,7 +17,7 @@ import torch
 from atento.base.errors import CheckpointError
 from atento.storage import checkpoint
 from atento.storage.checkpoint import clean, load_checkpoint, newest, save_checkpoint
-from atento.training.metrics_log import Journal, read_journal
+from atento.training.metrics_log import MetricsLog, read_journal
 from atento.storage.lock import RunLock
 
 warnings = []
@@ -62,7 +62,7 @@ def whole(path):
 
 
 save(1)
-journal = Journal(disk / "metrics.jsonl")
+journal = MetricsLog(disk / "metrics.jsonl")
 journal.append({"event": "train", "step": 1})
 seen["before writing"] = refused(2)  # 1.5 times one checkpoint: there is no room for a second
 seen["names before writing"] = names()

@@ -157,12 +157,12 @@ CALLS = ["?mkdir,?mkdirat", "flock", "write", "fsync", "?rename,?renameat,?renam
 SAVER = """
 import pathlib, sys, torch
 from atento.storage.checkpoint import save_checkpoint
-from atento.storage.checkpoint import retain
+from atento.storage.checkpoint import prune
 tensors = {"w": torch.full((50,), 2.0), "b": torch.full((3,), 2.0, dtype=torch.float64)}
 folder = pathlib.Path(sys.argv[1])
 for again in range(2):
     save_checkpoint(folder, 2, config={}, weights=tensors, optimizer=tensors, state={"value": 2.0})
-retain(folder, 1)
+prune(folder, 1)
 """
 
 

@@ -163,7 +163,7 @@ def test_r2_what_a_kill_cuts_off_a_checkpoint_is_made_up(server: ForkServer, pla
     command += ["training.steps=6", "training.validate_every=6", "training.checkpoint_every=2"]
     assert server.run(*command, "--out", "whole", cwd=place).status == 0
     wanted = sorted(path.name for path in (place / "whole" / "checkpoints").iterdir())
-    for function in ("retain", "append_event"):
+    for function in ("prune", "append_event"):
         run = place / function
         at = {"module": "atento.training.run_state", "function": function, "number": signal.SIGKILL, "call": call}
         assert server.run(*command, "--out", run, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
@@ -293,8 +293,8 @@ def test_r7_a_second_signal_stops_at_once_and_a_cut_validation_is_made_up(
     ("module", "function", "number"),
     [
         ("loop", "validate", signal.SIGUSR1),
-        ("run", "save_checkpoint", signal.SIGINT),
-        ("run", "retain", signal.SIGTERM),
+        ("run_state", "save_checkpoint", signal.SIGINT),
+        ("run_state", "prune", signal.SIGTERM),
     ],
 )
 def test_r7_a_signal_while_it_validates_or_saves(

@@ -92,7 +92,7 @@ def test_a_cancelled_output_leaves_before_the_next_step_and_further_jobs_wait(to
         generators.cancel("beam")
         assert generators.rows == 2
         generators.step()
-        assert generators._lane is not None and len(generators._lane.outputs) == 2
+        assert generators._continuous_batch is not None and len(generators._continuous_batch.outputs) == 2
         while generators.rows:
             generators.step()
     assert not sent.events["1"] and not sent.events["beam"]
@@ -163,7 +163,7 @@ def test_a_beam_is_streamed_as_far_as_its_hypotheses_agree(tokenizer: Tokenizer,
 
 
 @pytest.mark.parametrize(
-    "part, options", [("_lane", {"greedy": True}), ("_searches", {"beam": 3}), ("_exact", {"exact": True})]
+    "part, options", [("_continuous_batch", {"greedy": True}), ("_searches", {"beam": 3}), ("_exact", {"exact": True})]
 )
 @pytest.mark.filterwarnings("ignore:the exact search")
 def test_a_failed_step_ends_the_jobs_that_shared_it_and_later_ones_get_steps_made_anew(
@@ -176,7 +176,7 @@ def test_a_failed_step_ends_the_jobs_that_shared_it_and_later_ones_get_steps_mad
         generators.add(jobs[0])
         generators.add(jobs[1])
         generators.step()
-        before = {name: getattr(generators, name) for name in ("_lane", "_searches", "_exact")}
+        before = {name: getattr(generators, name) for name in ("_continuous_batch", "_searches", "_exact")}
         with monkeypatch.context() as broken:
             for steps in (
                 "decoding.continuous_batch.ContinuousBatch.step",

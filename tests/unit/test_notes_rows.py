@@ -221,7 +221,7 @@ SABOTAGE = {
     "first_position K4": put(listing_search, "_last", lambda scores: scores[:, 0] if scores.dim() == 3 else scores),
     "untranslated G6 L7": put(Model, "translate", lambda self, texts, **options: texts),
     "perceptron_without_tanh A5 A10": put(torch, "tanh", lambda x: x),
-    "source_mask_ignored A5": around(scored, "lower", lambda right, mask, *sizes: right(None, *sizes)),
+    "source_mask_ignored A5": around(scored, "prepare_mask", lambda right, mask, *sizes: right(None, *sizes)),
     "another_head A15": around(
         ablation, "ablate", lambda right, network, kind, layer, head: right(network, kind, layer, 1 - head)
     ),

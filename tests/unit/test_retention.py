@@ -125,7 +125,7 @@ class Retention(stateful.RuleBasedStateMachine):
         due = [step for step in ours if step not in stay] if good else []
         if fail:
             self.patch.setattr(os, fail, self.refuse)
-        deleted = self.retain(self.folder, keep, protect=protect, run_id="a")
+        deleted = self.prune(self.folder, keep, protect=protect, run_id="a")
         self.patch.undo()
         assert deleted == ([] if fail == "rename" else due)
         for step in deleted:

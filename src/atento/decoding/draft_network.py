@@ -72,7 +72,7 @@ class DraftNetwork:
         return longest - 1 - prefix if length <= longest else 0
 
     def propose(self, outputs: Sequence[int], written: Sequence[list[int]], most: Sequence[int]) -> list[Proposal]:
-        """As `NGrams.propose`. Outputs that are not among `outputs` have ended."""
+        """As `PromptLookup.propose`. Outputs that are not among `outputs` have ended."""
         proposals = [Proposal([]) for _ in outputs]
         held = set(self._outputs)
         # it reads the output, and all but the last of the tokens that it proposes
