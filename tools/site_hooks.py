@@ -46,9 +46,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "atento.decoding": ("generate.generate",),
     "atento.metrics": (
         "bleu.bleu",
-        "confusion.confusion",
+        "classes.confusion",
         "perplexity.perplexity",
-        "retrieval.retrieval",
+        "rankings.retrieval",
         "rouge.rouge",
     ),
     "atento.text": (),
@@ -140,15 +140,17 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     return config
 
 
+def documented(module: str) -> list[str]:
+    """What the page of a module documents beside the module itself, by its whole name."""
+    return [name if name.startswith("atento_cli.") else f"{module}.{name}" for name in MODULES[module]]
+
+
 @event_priority(-200)  # after the plugin of languages, which knows real files alone
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that no file of docs/ has, in English alone, and those of the other language, to be linked to."""
     pages = beside()
-    for module, late in MODULES.items():
-        names = [
-            *([module] if module != "atento" else []),
-            *(name if name.startswith("atento_cli.") else f"{module}.{name}" for name in late),
-        ]
+    for module in MODULES:
+        names = [*([module] if module != "atento" else []), *documented(module)]
         pages[f"reference/{module}.md"] = f"# `{module}`\n\n" + "".join(f"::: {name}\n\n" for name in names)
     language = config.plugins["i18n"].current_language  # type: ignore[attr-defined]
     look = {"assets/palette.css": palette_sheet(), "assets/mark.svg": part("mark.svg")}

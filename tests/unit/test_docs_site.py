@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -49,6 +50,8 @@ def test_every_page_is_in_the_navigation_every_module_has_one_and_nothing_is_fet
     rows = [row.split("|")[1] for row in table.splitlines()[2:] if "stay" in row or "listings" in row]
     promised = set(re.findall(r"`(atento[\w.]*)`", " ".join(rows)))
     assert len(promised) > 5 and promised <= set(site_hooks.MODULES)
+    for name in (name for module in site_hooks.MODULES for name in site_hooks.documented(module)):
+        assert callable(resolve_name(name)), name  # what has moved has its new name there
     # fonts of the system; no address in what the settings add to pages
     assert SETTINGS["theme"]["font"] is False and SETTINGS["strict"] is True
     assert "http" not in str({key: value for key, value in SETTINGS.items() if key not in ("site_url", "repo_url")})
