@@ -288,6 +288,14 @@ def test_files_that_are_missing_or_malformed(tmp_path: Path) -> None:
     assert message(folder).startswith(f"{folder}: unknown model type 'Words'")
 
 
+def test_two_pieces_with_one_id_are_refused(tmp_path: Path) -> None:
+    Tokenizer.from_vocabulary("bpe", ["▁", "a", "▁a"], merges=[("▁", "a")]).save(tmp_path)
+    document = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    document["model"]["vocab"]["▁a"] = document["model"]["vocab"]["<0x00>"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document), encoding="utf-8")
+    fails(TokenizerError, "must give each piece an id of its own: two have id 5$", Tokenizer.load, tmp_path)
+
+
 def test_a_disk_that_fills_leaves_the_tokenizer_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = trained("byte")
     before.save(tmp_path)

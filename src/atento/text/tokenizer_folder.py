@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -203,6 +204,10 @@ def vocabulary_of(model: dict[str, object], where: Path) -> dict[str, int]:
                     f"{where / DEFINITION} must give each piece an id from 0 to {MOST_IDS - 1:,}: got {number!r:.40} "
                     f"for {piece!r:.40}"
                 )
+        if model.get("type") == "BPE" and len(set(vocabulary.values())) < len(vocabulary):
+            # the library would keep one of the two by chance, and fail where a merge needs the other
+            twice, _ = Counter(vocabulary.values()).most_common(1)[0]
+            raise TokenizerError(f"{where / DEFINITION} must give each piece an id of its own: two have id {twice}")
         return vocabulary
     entries = enumerate(vocabulary) if isinstance(vocabulary, list) else ()
     return {entry[0]: i for i, entry in entries if isinstance(entry, list) and entry and isinstance(entry[0], str)}
