@@ -15,7 +15,7 @@ from torch import Tensor
 
 from atento.base.errors import AtentoWarning, CapabilityError, UsageError
 from atento.base.limits import read_plain
-from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
+from atento.config.sections.decoding import CONTINUATION_TOKENS, FILTERS, DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import WritingConfig
@@ -52,7 +52,7 @@ _SPACE_PIECES = ("bpe", "unigram")  # kinds with a piece that is only a space
 _NO_SPACES = ("word", "wordpiece")
 _REPLACED = (  # settings that the default decoding states in other keys
     *("max_length", "min_length", "num_beam_groups", "diversity_penalty", "early_stopping", "length_penalty"),
-    *("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size"),
+    *(*FILTERS, "repetition_penalty", "no_repeat_ngram_size"),
 )
 
 
@@ -275,7 +275,7 @@ def _generation_settings(
         # without the options that they have no key for: MBR, a shrinking beam, words, groups
         data |= {"do_sample": decoding.samples and decoding.temperature > 0, "num_beams": 1}
         if decoding.samples and decoding.temperature:  # theirs refuses 0, which is greedy search
-            data |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")}
+            data |= {name: getattr(decoding, name) for name in FILTERS}
         elif decoding.mbr is None and not decoding.samples and decoding.beam > 1:
             data |= {"num_beams": decoding.beam, "length_penalty": decoding.length_penalty}
             data["early_stopping"] = {"filled": True, "likely": False, "sure": "never"}[decoding.until]

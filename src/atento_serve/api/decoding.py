@@ -4,7 +4,7 @@ from typing import Any, get_type_hints
 
 from pydantic import create_model
 
-from atento.config.sections.decoding import NGRAMS, DecodingConfig
+from atento.config.sections.decoding import FILTERS, NGRAMS, DecodingConfig
 from atento.config.sections.decoding_option import options_of
 from atento_serve.http.errors import wrong_field
 from atento_serve.http.fields import Fields, Texts, bounded, described, listed, unsupported
@@ -81,7 +81,7 @@ def decoding_options(fields: DecodingFields, limits: Limits) -> dict[str, object
     values = {ours: getattr(fields, theirs) for ours, theirs in NAMES.items()}
     options = {name: value for name, value in values.items() if value is not None}
     if options.get("temperature") == 0 or options.get("sample") is False:  # filters mean nothing there
-        for name in ("temperature", "top_k", "top_p", "min_p", "typical_p", "sample"):
+        for name in (*FILTERS, "sample"):
             options.pop(name, None)
         options |= {} if "beam" in options else {"greedy": True}
     stop = stop_strings(fields.stop, "stop") or stop_strings(fields.stop_strings, "stop_strings")
