@@ -37,15 +37,18 @@ def exported_files(
     Raises:
         CapabilityError: the tokenizer runs SentencePiece, which the layout of this family does not support.
     """
-    of_family = tokenizer.family in (MODEL_TYPES.get(model_type), model_type, *_OTHERS.get(model_type, ()))
+    files, family = tokenizer.files(), tokenizer.family
+    of_family = family in (MODEL_TYPES.get(model_type), model_type, *_OTHERS.get(model_type, ()))
+    if family is None:  # of the generic class, or a class that reads these files otherwise
+        of_family &= DEFINITION in files
     if not tokenizer.native and template == tokenizer.template() and of_family:
-        return tokenizer.files()
+        return files
     data = json.loads(tokenizer.definition)
     if (name := data["model"].get("type")) in TYPES:
         raise CapabilityError(f"{name}'s tokenizer is read beside a network of {name} only: got family {model_type!r}")
     names = {i: tokenizer.tokens([i])[0] for i in template.ids()}
     data |= {"post_processor": post_processor(template, names), "truncation": None, "padding": None}
-    settings_read = {} if tokenizer.native else as_settings(tokenizer.files())
+    settings_read = {} if tokenizer.native else as_settings(files)
     config: dict[str, object] = {name: settings_read[name] for name in _KEPT if name in settings_read}
     config |= special_strings(tokenizer.specials)
     around = [content for content, _ in template.single]
@@ -62,7 +65,7 @@ def exported_files(
         name: (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode() for name, content in contents.items()
     }
     kept = (".model", f"{TARGET}{DEFINITION}", f"{TARGET}{CONFIG}")  # the last two are of a target side
-    return {name: content for name, content in tokenizer.files().items() if name.endswith(kept)} | written
+    return {name: content for name, content in files.items() if name.endswith(kept)} | written
 
 
 def post_processor(template: Template, names: Mapping[int, str]) -> dict[str, object] | None:

@@ -153,12 +153,12 @@ def xlm_roberta(sources: Sources) -> Built:
 def mbart(sources: Sources) -> Built:
     """mBART (Liu et al. 2020), from `sentencepiece.bpe.model`: fairseq's ids, then 25 languages and the mask.
 
-    The class of `transformers` leaves out the model's table of replacements.
+    The class of `transformers`, which a saved model keeps, leaves out the model's table of replacements.
     """
     model, pieces = _fairseq(sources, "mbart")
     languages = [(code, 0.0) for code in MBART_LANGUAGES]
     built = _unigram(model, [*pieces, *languages, ("<mask>", 0.0)], 3, model.dummy_prefix)
-    return replace(built, specials=(*built.specials, *MBART_LANGUAGES), same_as_transformers=not model.charsmap)
+    return replace(built, specials=(*built.specials, *MBART_LANGUAGES))
 
 
 def mbart50(sources: Sources) -> Built:
@@ -191,7 +191,10 @@ def pegasus(sources: Sources) -> Built:
         raise TokenizerError(f"{path} must begin with <pad>, </s> and <unk>, and fit `offset` and the masks")
     own = [(piece.text, piece.score) for piece in model.pieces]
     pieces = [*own[:2], *((text, 0.0) for text in front), *((text, -100.0) for text in more), *own[2:]]
-    return Built(_metaspace(model, pieces, model.unk_id + offset), "unigram", specials=(*front, *more))
+    backend = _metaspace(model, pieces, model.unk_id + offset)
+    if not model.charsmap:  # whose table makes the end of a line a space
+        backend.normalizer = normalizers.Sequence([normalizers.Replace("\n", " "), backend.normalizer])
+    return Built(backend, "unigram", specials=(*front, *more))
 
 
 def _metaspace(model: SentencePieceModel, pieces: list[tuple[str, float]], unk_id: int) -> tokenizers.Tokenizer:
