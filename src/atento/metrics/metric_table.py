@@ -56,6 +56,7 @@ METRICS: dict[str, Metric] = {
     "multilabel-report": Metric(partial(multilabel_f1, sides=True), "class sets", table=True),
     "entity-f1": Metric(entity_f1, "tags", table=True),
     "tag-accuracy": Metric(tag_accuracy, "tags"),
+    "tag-report": Metric(partial(tag_accuracy, sides=True), "tags", table=True),
     "squad": Metric(squad, "answers"),
     "squad-pt": Metric(lambda predictions, references: squad(predictions, references, language="pt"), "answers"),
     "pearson": Metric(pearson, "numbers"),

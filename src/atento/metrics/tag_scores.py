@@ -1,6 +1,7 @@
 """Scores of tagged sentences: entity F1, and accuracy by word."""
 
 from collections.abc import Sequence
+from itertools import chain
 from operator import eq
 
 from atento.base.errors import UsageError
@@ -44,22 +45,28 @@ def entity_f1(
     return Score("entity F1", value(total), parts, settings, rows, value, digits=4)
 
 
-def tag_accuracy(predictions: Sentences, references: Sentences) -> Score:
+def tag_accuracy(predictions: Sentences, references: Sentences, *, sides: bool = False) -> Score:
     """The share of words with the right tag, 0 to 1.
 
     Args:
         predictions: the tags of each sentence.
         references: the right tags.
+        sides: add the parts of `report` for each tag, which `report_table` prints (the metric `tag-report`).
 
     Raises:
         UsageError: unequal lengths, or nothing to score.
     """
-    sentences = zip(*_checked(predictions, references))
+    sentences = [*zip(*_checked(predictions, references))]
     rows = [[float(sum(map(eq, *pair))), float(len(pair[0]))] for pair in sentences]
     total = summed(rows)
     if not total[1]:
         raise UsageError("there is nothing to score: the sentences have 0 words")  # sentences of no words
-    return Score("tag accuracy", _share(total), {"right": total[0], "words": total[1]}, "", rows, _share, digits=4)
+    parts = {"right": total[0], "words": total[1]}
+    if sides:
+        tags = sorted({tag for pair in sentences for tag in chain(*pair)})
+        matches = (([tag for tag, right in zip(*pair) if tag == right], *pair) for pair in sentences)
+        parts |= label_parts(summed(count_rows(matches, tags)), tags, sides=True)
+    return Score("tag accuracy", _share(total), parts, "", rows, _share, digits=4)
 
 
 def _kinds(spans: set[Span]) -> list[str]:

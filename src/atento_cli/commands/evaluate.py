@@ -18,6 +18,8 @@ from atento_cli.output_paths import output_file
 from atento_cli.score_gates import hold_gates, parse_gates
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from atento.metrics import Score
     from atento.tasks.calibrating import Confidence
 
@@ -117,7 +119,7 @@ def evaluate(
     from atento.config.tables.tasks import verb_of
     from atento.metrics import metric_named
     from atento.metrics.metric_table import lower_is_better
-    from atento.tasks.task_model import for_head
+    from atento.tasks.task_model import for_head, labels_of
 
     check_order(model, *data)
     chosen = None if columns is None else columns_given(columns)
@@ -136,7 +138,8 @@ def evaluate(
         if calibrate or drawn is not None:
             loaded.classify([])  # a model of another task is refused before any work
         task = evaluation.task_of(loaded, task)
-        also = [*_tables(task, report=report, confusion=confusion is not None), *(name for name, _ in gates)]
+        labels = labels_of(loaded.network.config)
+        also = [*_tables(task, labels, report=report, confusion=confusion is not None), *(name for name, _ in gates)]
         with show_batches("evaluate"):
             options |= {"metrics": [*requested, *also], "columns": chosen, "language": language, "skip_bad": skip_bad}
             scores = evaluation.evaluate(loaded, data, task, say=progress, **options)
@@ -162,12 +165,13 @@ def columns_given(text: str) -> "dict[str, int | str]":
     return columns
 
 
-def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:
-    """The metric that has the table of the labels of a task, if a report or a confusion matrix is to be made.
+def _tables(task: str, labels: "Sequence[str]", *, report: bool, confusion: bool) -> list[str]:
+    """The metric that has the table of these labels of a task, if a report or a confusion matrix is to be made.
     Raises UsageError: the outputs of the task have no such table.
     """
     from atento.config.tables.tasks import TASKS
     from atento.metrics import METRICS
+    from atento.tasks.split_evaluation import usual_metrics
 
     if not report and not confusion:
         return []
@@ -176,8 +180,9 @@ def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:
     if confusion and outputs != "classes":
         raise UsageError(f"--confusion draws one label an example: got task {task}, whose outputs are {outputs}")
     if not tables:
-        raise UsageError(f"--report is for labels and entities: got task {task}, whose outputs are {outputs}")
-    return tables
+        raise UsageError(f"--report is for labels and tags: got task {task}, whose outputs are {outputs}")
+    usual = usual_metrics(TASKS[task], labels)
+    return [name for name in tables if name in usual] or tables[-1:]
 
 
 def _keep(found: "Confidence", picture: Path | None, folder: Path | None, title: str) -> None:

@@ -104,9 +104,9 @@ def score(
             metavar="METRIC",
             help="Of text: bleu, chrf, ter, rouge, rouge1, rouge2, token-f1, f1-bleu-rouge, exact-match. Of labels: "
             "accuracy, f1, matthews, report; calibration-error (label, tab, probability); subset-accuracy, "
-            "multilabel-f1, multilabel-report (labels separated by |). Of tags: entity-f1, tag-accuracy. Of answers: "
-            "squad, squad-pt. Of numbers: pearson, spearman. Of rankings: ndcg, ndcg@10, map, mrr, recall@10. Of text "
-            "by a model: bertscore, comet, comet-kiwi.",
+            "multilabel-f1, multilabel-report (labels separated by |). Of tags: entity-f1, tag-accuracy, tag-report. "
+            "Of answers: squad, squad-pt. Of numbers: pearson, spearman. Of rankings: ndcg, ndcg@10, map, mrr, "
+            "recall@10. Of text by a model: bertscore, comet, comet-kiwi.",
             autocompletion=metrics,
         ),
     ],
