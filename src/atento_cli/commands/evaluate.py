@@ -18,7 +18,7 @@ from atento_cli.output_paths import output_file
 from atento_cli.score_gates import hold_gates, parse_gates
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection
 
     from atento.metrics import Score
     from atento.tasks.calibrating import Confidence
@@ -165,7 +165,7 @@ def columns_given(text: str) -> "dict[str, int | str]":
     return columns
 
 
-def _tables(task: str, labels: "Sequence[str]", *, report: bool, confusion: bool) -> list[str]:
+def _tables(task: str, labels: "Collection[str]", *, report: bool, confusion: bool) -> list[str]:
     """The metric that has the table of these labels of a task, if a report or a confusion matrix is to be made.
     Raises UsageError: the outputs of the task have no such table.
     """
