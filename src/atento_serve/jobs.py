@@ -142,6 +142,7 @@ class Description:
         max_length: the most tokens of a text, special ones included, that it reads under the limits of the service; a
             longer text is refused or cut. None: it reads words, of any number.
         max_new_tokens: the most tokens of an output; None: it writes none.
+        beam: the width of its own beam search.
         trained_length: the most tokens of a text in training; None: unknown.
         vocabulary, parameters, dtype: of its network.
         width: numbers of its vectors; None: it has none.
@@ -161,6 +162,7 @@ class Description:
     languages: list[str] = field(default_factory=list)
     max_length: int | None = None
     max_new_tokens: int | None = None
+    beam: int = 1
     trained_length: int | None = None
     vocabulary: int | None = None
     parameters: int = 0

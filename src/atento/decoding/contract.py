@@ -85,8 +85,8 @@ class Joining(Protocol):
 class Rewinding(Protocol):
     """A step function that reads several tokens of each row in one step, and whose states can give tokens back.
 
-    Drafted decoding (`decoding.drafted`) needs it. Each of these states replaces the one before, which must not be used
-    again.
+    Drafted decoding (`atento.decoding.draft_verification`) needs it. Each of these states replaces the one before,
+    which must not be used again.
     """
 
     @property

@@ -220,8 +220,8 @@ def measured(
     """Return the most bytes that a pass of a part, forward and backward, holds beside the weights, the number
     of its matrix products of different shapes, and its seconds where so many parts are computed at the same time.
 
-    The weights are random. A network of more than 100 million parameters is measured with one and with two layers a
-    stack, and the difference is multiplied by the others.
+    The weights are random. A network of more than 100 million parameters is measured with one layer a stack, and with
+    two in each stack; the differences are multiplied by the others.
     """
 
     def of(config: NetworkConfig, tuned: bool) -> tuple[int, int, float]:
@@ -235,11 +235,17 @@ def measured(
         small = parameter_count(build_network(config)) <= _MEASURED
     if small or config.n_layers <= 2:
         return of(config, tuned=True)
-    depths = [(n, None if config.n_decoder_layers is None else n) for n in (1, 2)]  # of both stacks, if there are two
-    one, two = (of(replace(config, n_layers=n, n_decoder_layers=m), tuned=False) for n, m in depths)
-    others = config.n_layers - 1
-    peak, products = (first + others * (second - first) for first, second in zip(one[:2], two[:2]))
-    return peak, products, one[2] + others * max(0.0, two[2] - one[2])
+    shallow = replace(config, n_layers=1, n_decoder_layers=config.n_decoder_layers and 1)
+    deeper = [(config.n_layers, replace(shallow, n_layers=2))]  # both stacks, where the decoder has no depth of its own
+    if config.n_decoder_layers is not None:
+        deeper.append((config.n_decoder_layers, replace(shallow, n_decoder_layers=2)))
+    first = peak, products, seconds = of(shallow, tuned=False)
+    for depth, one_more in deeper:
+        more = of(one_more, tuned=False)
+        peak += (depth - 1) * (more[0] - first[0])
+        products += (depth - 1) * (more[1] - first[1])
+        seconds += (depth - 1) * max(0.0, more[2] - first[2])
+    return peak, products, seconds
 
 
 def _pass(

@@ -125,11 +125,12 @@ def log(run: Run, rate: float, tokens_per_second: float, more: Mapping[str, obje
     """
     interval = run.progress.interval
     means = {head: (of.loss / max(1, of.targets), of.nll / max(1, of.targets)) for head, of in interval.items()}
+    # each head by its own targets; without an update, which all overflowed, there is no loss
+    sums = {name: sum(each) for name, each in zip(("loss", "nll"), zip(*means.values()))}
     event: dict[str, object] = {
         "event": "train",
         "step": run.progress.step,
-        "loss": sum(loss for loss, _ in means.values()),  # each head by its own targets
-        "nll": sum(nll for _, nll in means.values()),
+        **sums,
         "learning_rate": rate,
         "tokens_per_second": tokens_per_second,
         "gradient_norm": run.updater.norm,

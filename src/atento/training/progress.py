@@ -127,8 +127,9 @@ class Reporter:
 def describe(event: dict[str, object], targets: str = "tokens") -> str:
     """Return an event of `metrics.jsonl` as one line; `targets` is the unit that is counted per second."""
     if event["event"] == "train":
+        losses = ", ".join(f"{name} {event[name]:.3f}" for name in ("loss", "nll") if name in event)
         return (
-            f"step {event['step']}: loss {event['loss']:.3f}, nll {event['nll']:.3f}, "
+            f"step {event['step']}: {losses or 'no update'}, "
             f"learning rate {event['learning_rate']:.2e}, {event['tokens_per_second']:,.0f} {targets}/s"
         )
     if event["event"] == "sample":

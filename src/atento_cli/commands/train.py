@@ -69,6 +69,8 @@ def train(
     if folds is not None and processes > 1:
         raise UsageError("--nproc trains one run in several processes, --folds several runs: give one of the two")
     if processes > 1 and not environment.launched():
+        if recipe == "-":
+            raise UsageError("each process of --nproc reads the recipe: give a file or a name, not -")
         load_recipe(recipe, overrides or [])  # refuses mistakes once
         _launch(processes)
     from atento.runs.train import train as run  # with torch

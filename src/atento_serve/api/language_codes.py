@@ -1,30 +1,62 @@
 """Languages by their codes: those of requests (`pt`, `pt-BR`, `pt_BR`, `pb`), and the names of a model's tokenizer."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 import langcodes
+from langcodes import Language
 
 from atento.base.errors import nearest
 from atento_serve.http.errors import ServiceError
 
 # LibreTranslate's codes of Brazilian Portuguese and traditional Chinese, and its one code of Tagalog and Filipino
-_ALIASES = {"pb": "pt", "zt": "zh", "fil": "tl"}
+_ALIASES = {"pb": "pt-BR", "zt": "zh-Hant", "fil": "tl"}
 _NAMED = (  # by their codes
     "ar Arabic, bg Bulgarian, ca Catalan, cs Czech, da Danish, de German, el Greek, en English, eo Esperanto, es "
     "Spanish, et Estonian, eu Basque, fa Persian, fi Finnish, fr French, ga Irish, gl Galician, he Hebrew, hi Hindi, "
     "hr Croatian, hu Hungarian, id Indonesian, it Italian, ja Japanese, ko Korean, lt Lithuanian, lv Latvian, nb "
     "Norwegian, nl Dutch, pl Polish, pt Portuguese, ro Romanian, ru Russian, sk Slovak, sl Slovenian, sr Serbian, sv "
-    "Swedish, sw Swahili, ta Tamil, th Thai, tr Turkish, uk Ukrainian, ur Urdu, vi Vietnamese, zh Chinese"
+    "Swedish, sw Swahili, ta Tamil, th Thai, tr Turkish, uk Ukrainian, ur Urdu, vi Vietnamese, zh Chinese, zh-Hant "
+    "Chinese (traditional)"
 )
-NAMES = dict(pair.split() for pair in _NAMED.split(", "))
+NAMES = dict(pair.split(maxsplit=1) for pair in _NAMED.split(", "))
 
 
 def code_of(name: str) -> str:
     """The code of a language: "pt" for pt, pt-BR, pt_BR, pb, pt_XX, por and por_Latn; other names as they are."""
-    base = name.strip().replace("_", "-").partition("-")[0].lower()
-    code = langcodes.standardize_tag(base, macro=True) if re.fullmatch("[a-z]{3}", base) else base
-    return _ALIASES.get(code, code)
+    return _codes_of(name)[-1]
+
+
+def _codes_of(name: str) -> list[str]:
+    """The codes that a language may have, the closest first: zh-TW, zh-Hant and zh of zh_TW.
+
+    A script is in a code where it is not the usual one of the language: zh of zho_Hans.
+    """
+    tag = name.strip().replace("_", "-")
+    own, *parts = _ALIASES.get(tag.lower(), tag).split("-")
+    own = own.lower()
+    standard = langcodes.standardize_tag(own, macro=True) if re.fullmatch("[a-z]{3}", own) else own
+    base = _ALIASES.get(standard, standard.partition("-")[0])
+    script, region = (next((part for part in parts if part.isalpha() and len(part) == size), None) for size in (4, 2))
+    written = Language.make(base, script=script and script.title(), territory=region and region.upper())
+    letters, usual = (language.maximize().script for language in (written, Language.make(base)))
+    codes = [own, standard, f"{base}-{written.territory}", *([f"{base}-{letters}"] if letters != usual else [])]
+    return [*(code for code in codes if code != base and not code.endswith("-None")), base]
+
+
+@lru_cache(maxsize=64)
+def known_codes(names: tuple[str, ...]) -> dict[str, str]:
+    """The languages of a tokenizer by their codes; of several with one code the most usual has it alone."""
+    found: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: len(_codes_of(name))):  # fewer: nothing is unusual
+        found[next((code for code in reversed(_codes_of(name)) if code not in found), name)] = name
+    return found
+
+
+def chosen(name: str, codes: Collection[str]) -> str:
+    """The closest of the codes to the name of a language; its own code, if none is."""
+    return next((code for code in _codes_of(name) if code in codes), code_of(name))
 
 
 def named_language(name: str, known: Sequence[str], pointer: str) -> str:
@@ -35,11 +67,11 @@ def named_language(name: str, known: Sequence[str], pointer: str) -> str:
     """
     if name in known:
         return name
-    matches = [language for language in known if code_of(language) == code_of(name)]
-    if not matches:
+    by_code = known_codes(tuple(known))
+    if (code := chosen(name, by_code)) not in by_code:
         message = f"the model has no language {name[:40]!r}{nearest(name[:40], list(known))}"
         raise ServiceError(400, message, "unknown_language", param=pointer)
-    return matches[0]
+    return by_code[code]
 
 
 def pair_in(name: str) -> tuple[str, str] | None:

@@ -1,6 +1,7 @@
 """The API of LibreTranslate: `POST /translate`, `POST /detect`, `GET /languages`; JSON and forms."""
 
 import json
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -12,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from atento.config.tables.tasks import verb_of
 from atento_serve.api.detection import detect
-from atento_serve.api.language_codes import NAMES, code_of, pair_in
+from atento_serve.api.language_codes import NAMES, chosen, code_of, known_codes, pair_in
 from atento_serve.api.text_work import Asked
 from atento_serve.http.body import FORMS, content_type, read_object
 from atento_serve.http.clients import Key
@@ -23,6 +24,7 @@ from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service, note
 
 _VERB = "translate"
+_WITH_REGION = re.compile("[A-Za-z]{2,3}[-_][A-Za-z]{2}")  # which a translated document states
 _READ = 4000  # characters, which are more than are read to detect a language
 FROM_GLOSSARY = dict.fromkeys(("prefix", "required_words"), "glossary")  # errors name fields of this API
 
@@ -91,13 +93,9 @@ def _directions(name: str, languages: tuple[str, ...], pair: tuple[str, str] | N
     if not languages:
         codes = None if pair is None else (code_of(pair[0]), code_of(pair[1]))
         return {} if codes is None else {codes: Direction(name, *codes)}
-    codes_of = {language: code_of(language) for language in languages}
-    found: Directions = {}
-    for source, one in codes_of.items():
-        for target, other in codes_of.items():
-            if one != other:
-                found.setdefault((one, other), Direction(name, one, other, source, target))
-    return found
+    code = {language: code for code, language in known_codes(languages).items()}
+    pairs = [(source, target) for source in languages for target in languages if source != target]
+    return {(code[one], code[two]): Direction(name, code[one], code[two], one, two) for one, two in pairs}
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -112,10 +110,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
         return JSONResponse(rows)
 
     async def detected(request: Request) -> Response:
-        fields, _ = await _fields(service, request, DetectFields)
-        texts = listed(fields.q)
-        check_texts(service, len(texts), "/q")
-        rows = [[language.shown for language in detect(text[:_READ])] for text in texts]  # less than a millisecond each
+        fields, key = await _fields(service, request, DetectFields)
+        with service.clients.share(request, key):
+            texts = listed(fields.q)
+            check_texts(service, len(texts), "/q")
+            rows = [[language.shown for language in detect(text[:_READ])] for text in texts]  # under 1 ms each
         return JSONResponse(rows[0] if isinstance(fields.q, str) else rows)
 
     async def translated(request: Request) -> Response:
@@ -123,7 +122,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         with service.clients.share(request, key):
             texts = listed(fields.q)
             check_texts(service, len(texts), "/q")
-            bounded("alternatives", fields.alternatives, 0, service.limits.n - 1)
+            bounded("alternatives", fields.alternatives, 0, min(service.limits.n, service.limits.beam) - 1)
             if fields.glossary and fields.alternatives:
                 exclude = "`glossary` and `alternatives` exclude each other: terms are kept in one output"
                 raise wrong_field("/glossary", exclude)
@@ -174,21 +173,24 @@ async def translated_work(
     if len(terms) > (most := service.limits.terms):
         raise too_long(f"a glossary may have at most {most:,} terms: got {len(terms):,}", "/glossary")
     known, alternatives, items = directions(service), given.get("alternatives", 0), 0
-    given |= {"source": source, "target": target, "terms": json.dumps(terms)}
-    given |= {name: [*dict.fromkeys(pair[side] for pair in known)] for side, name in enumerate(("sources", "targets"))}
+    served = [[*dict.fromkeys(pair[side] for pair in known)] for side in (0, 1)]
+    code = chosen(target, served[1])
+    given |= {"source": chosen(source, served[0]), "target": code, "sources": served[0], "targets": served[1]}
+    given |= {"language": target if _WITH_REGION.fullmatch(target) else code, "terms": json.dumps(terms)}
 
     async def answer(asked: Asked) -> object:
         """What a piece of work asks for: languages that are translated, translations, or links of words."""
         nonlocal items
         if "directions" in asked:
-            each = {one: _direction_of(known, one, target, detected=source == "auto") for one in asked["directions"]}
-            return [code for code, direction in each.items() if direction is not None]
-        direction = known[asked["source"], code_of(target)]
+            return [one for one in asked["directions"] if _is_done(known, one, code, target, detected=source == "auto")]
+        direction = known[asked["source"], code]
         if "align" in asked:
             return (await work.run(direction.model, "align", asked["align"], direction.options)).values
         options: dict[str, object] = direction.options | asked["own"]
         if alternatives:
-            options |= {"n_best": alternatives + 1, "beam": max(4, alternatives + 1)}
+            own = service.engine.describe(direction.model).beam
+            width = own if own > 1 else min(4, service.limits.beam)  # greedy search has no alternatives
+            options |= {"n_best": alternatives + 1, "beam": max(width, alternatives + 1)}
         try:
             found = (await work.run(direction.model, _VERB, asked["translate"], options)).values
         except ServiceError as error:
@@ -202,15 +204,15 @@ async def translated_work(
     return await unless_gone(work.request, service.texts.run(name, given, content, answer, work.deadline))
 
 
-def _direction_of(known: Directions, source: str, target: str, *, detected: bool) -> Direction | None:
-    """The translation by the first model that does it; None: a text detected to be in the target language stays so.
+def _is_done(known: Directions, source: str, code: str, target: str, *, detected: bool) -> bool:
+    """Whether the service translates so; False: a text detected to be in the target language stays so.
 
-    Raises ServiceError: 400, there is none.
+    Raises ServiceError: 400, no model does.
     """
-    if (source, code_of(target)) in known:
-        return known[source, code_of(target)]
-    if detected and source == code_of(target) and any(two == source for _, two in known):
-        return None
+    if (source, code) in known:
+        return True
+    if detected and source == code and any(two == source for _, two in known):
+        return False
     pairs = ", ".join(f"{one}-{two}" for one, two in islice(known, 20))
     hint = "" if pairs else " (--languages NAME=SOURCE-TARGET says what a model translates)"
     asked = f"from {source[:20]!r}{' (detected)' if detected else ''} to {target[:20]!r}"

@@ -137,7 +137,7 @@ def _entailed(values: list[Any], entail: str, contradict: str | None, *, multi_l
     shares = [{label["name"]: float(label["probability"]) for label in value} for value in values]
     yes = [share[entail] for share in shares]
     no = [share[contradict] if contradict is not None else 1 - share[entail] for share in shares]
-    if multi_label:
+    if multi_label or len(values) == 1:  # one label has no others to be compared with
         return [a / (a + b) if a + b else 0.0 for a, b in zip(yes, no)]
     # in logarithms, which 0 and 1 have here too
     odds = [math.log(max(a, 1e-300)) - math.log(max(b, 1e-300)) for a, b in zip(yes, no)]

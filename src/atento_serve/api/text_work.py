@@ -23,7 +23,6 @@ from atento.text.glossary import Glossary, glossary_of_rows
 from atento.text.protected_spans import Link
 from atento.text.span_protection import Asking, Output, Outputs, Translate, protected_outputs
 from atento_serve.api.detection import Detected, detect
-from atento_serve.api.language_codes import code_of
 from atento_serve.http.errors import too_long, wrong_field
 
 Asked = dict[str, Any]
@@ -48,7 +47,7 @@ def translated_texts(given: Asked, _: bytes) -> Steps:
     _check_segments([sentence for row in rows for sentence in row.sentences], given, "/q")
     glossary = _glossary(given["terms"])
     detected = [detected_source(" ".join(row.sentences), given) for row in rows] if given["source"] == "auto" else []
-    sources = [one.code for one in detected] or [code_of(given["source"])] * len(rows)
+    sources = [one.code for one in detected] or [given["source"]] * len(rows)
     known: list[str] = yield {"directions": [*dict.fromkeys(sources)]}
     written = [[[sentence] for sentence in row.sentences] for row in rows]
     for source in known:  # texts of one language go together
@@ -91,13 +90,11 @@ def translated_document(given: Asked, content: bytes) -> Steps:
     source = given["source"]
     if source == "auto":
         source = detected_source(" ".join(work.sentences[:200]), given).code  # enough to tell the language
-    known: list[str] = yield {"directions": [code_of(source)]}
+    known: list[str] = yield {"directions": [source]}
     if not known:
         return content
     outputs = yield from _kept(protected_outputs(work.sentences, glossary, protect=True), known[0], given)
-    target = given["target"]  # with its region, if it has one
-    language = target if re.fullmatch("[A-Za-z]{2,3}[-_][A-Za-z]{2}", target) else code_of(target)
-    return work.written([rows[0] for rows in outputs], language)
+    return work.written([rows[0] for rows in outputs], given["language"])
 
 
 WORK: dict[str, Callable[[Asked, bytes], Steps]] = {"texts": translated_texts, "document": translated_document}
@@ -160,7 +157,7 @@ def _row(text: str, *, is_html: bool) -> _Row:
 def detected_source(text: str, given: Asked) -> Detected:
     """The language of a text among those that can be translated; that of the target where it is likely to be in it."""
     text, served = NUMBERED.sub(" ", text[:_DETECTED]), cast(list[str], given["sources"])
-    target = code_of(given["target"])
+    target = given["target"]
     if target in given["targets"]:
         found = detect(text, [*served, target])[0]
         if found.code == target and found.confidence >= _SURE:

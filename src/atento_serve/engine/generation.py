@@ -27,7 +27,7 @@ from atento_serve.engine.outbox import Outbox
 from atento_serve.engine.requests import (
     Waiting,
     beam_of,
-    fits_lane,
+    fits_batch,
     generation_jobs_of,
     generator_for,
     is_one_output,
@@ -130,7 +130,7 @@ class TextGenerators:
             if text.generation is None:  # a source that is blank, or has no words to translate
                 self._finish(text, [generator.passthrough(waiting.items[text.number])], [[]])
         is_one = is_one_output(generator)
-        if self._continuous_batch is not None and fits_lane(generator):
+        if self._continuous_batch is not None and fits_batch(generator):
             for text in searched:
                 assert text.generation is not None
                 text.outputs = outputs_of(text.generation, job.log_probs or 0)
@@ -267,7 +267,7 @@ class TextGenerators:
                 self._finish(text, outputs, self._tops_beside(text, outputs))
 
     def _beam(self, text: _Text) -> None:
-        """Write the output of a text by a beam in a lane."""
+        """Write the output of a text by a beam in a continuous batch."""
         with self._failing(text):
             assert text.generation is not None and text.of.searches is not None
             asked = beam_of(text.generation)
@@ -337,7 +337,7 @@ class TextGenerators:
         return lead_of(tokens, text) if isinstance(self.model.network, Continuing) else ""
 
     def _fail_all(self, error: Exception, searches: Searches | None) -> None:
-        """Fail the jobs of those searches; None: those of the lane. New ones are made for the jobs that follow."""
+        """Fail the jobs of those searches; None: those of the continuous batch. Later jobs have new ones."""
         if searches is None:
             self._continuous_batch = None
         elif searches is self._exact:

@@ -113,15 +113,22 @@ class WorkerProcess:
         try:
             await asyncio.wait_for(self._process.wait(), _CLOSING_SECONDS)
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            self._kill()
             await self._process.wait()
 
     async def _line(self) -> dict[str, Any]:
-        """The next message; empty at the end."""
+        """The next message; empty at the end, and where a line is too long, after which none can be read."""
         assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
+        try:
+            line = await self._process.stdout.readline()
+        except ValueError:
+            self._kill()
+            return {}
         return decoded(line) if line else {}
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
 
     async def _read(self) -> None:
         while message := await self._line():
@@ -142,6 +149,5 @@ class WorkerProcess:
                 self.send({"ping": number})
             elif time.monotonic() - self._unanswered > self._hang_seconds and not self.has_hung:
                 self.has_hung = True
-                with contextlib.suppress(ProcessLookupError):
-                    self._process.kill()  # `_read` then meets the end of its messages
+                self._kill()  # `_read` then meets the end of its messages
             await asyncio.sleep(PING_SECONDS)

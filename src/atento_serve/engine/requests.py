@@ -83,7 +83,7 @@ def beam_of(generation: GenerationJob) -> BeamRequest | None:
     return BeamRequest(strategy, generation.generator.request([generation]))
 
 
-def fits_lane(generator: TextGenerator) -> bool:
+def fits_batch(generator: TextGenerator) -> bool:
     """Whether a continuous batch writes its outputs token by token: greedy search or sampling."""
     return isinstance(generator.strategy, Greedy | Sample) and generator.draft is None
 

@@ -69,7 +69,7 @@ class Searches:
         part: tokens of prompts that are read between two steps.
         joins: whether searches share steps, if states can be joined; else each makes its own steps, in turns. A search
             that holds many states should not share them, because a shared state holds the rows of all.
-        continuous batches: of beams; None: each beam is a search like the others.
+        beam_batches: continuous batches of beams; None: each beam is a search like the others.
     """
 
     def __init__(

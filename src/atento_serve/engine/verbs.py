@@ -290,6 +290,7 @@ def describe(model: Model, limits: Mapping[str, int], *, chats: bool = False) ->
         languages=sorted(languages_of(tokenizer.specials.ids)) if tokenizer is not None else [],
         max_length=None if tokenizer is None else longest_read(model, verb, limits["input_tokens"]),
         max_new_tokens=min(outputs) if set(verbs) & set(WRITING) else None,
+        beam=model.decoding.beam,
         trained_length=model.trained_length,
         vocabulary=None if tokenizer is None else tokenizer.vocab_size,
         parameters=parameter_count(model.network),

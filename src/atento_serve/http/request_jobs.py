@@ -193,13 +193,17 @@ class Work:
         self._begun[job.id] = None  # what `stop` cancels
         try:
             # the engine itself should report the deadline first
-            async with asyncio.timeout(job.deadline - time.monotonic() + _GRACE):
-                async for event in events:
-                    if isinstance(event, Failed):
-                        raise self._failure(event, job)
-                    if isinstance(event, Usage):
-                        self._note(event)
-                    yield event
+            until = asyncio.get_running_loop().time() + job.deadline - time.monotonic() + _GRACE
+            while True:
+                async with asyncio.timeout_at(until):  # in a stream a task of its own awaits each event
+                    event = await anext(events, None)
+                if event is None:
+                    break
+                if isinstance(event, Failed):
+                    raise self._failure(event, job)
+                if isinstance(event, Usage):
+                    self._note(event)
+                yield event
             del self._begun[job.id]
         except TimeoutError:
             raise self._failure(Failed("deadline", ""), job) from None

@@ -197,8 +197,9 @@ class RunCurves:
             return
         if kind == "train":  # the seconds since the last such event: its targets, by their speed
             pace, batch = _finite(event.get("tokens_per_second")), _finite(self._about.get("batch_tokens"))
-            self._seconds += (step - self._trained) * batch / pace if pace and batch else math.nan
-            self._trained = step
+            if pace != 0:  # else no update was made, and its time is unknown
+                self._seconds += (step - self._trained) * batch / pace if pace and batch else math.nan
+                self._trained = step
         for name, value in event.items():
             number = None if name in _NO_CURVES else _finite(value)
             if number is None or (f"{kind}.{name}" not in self._curves and len(self._curves) == _MOST_CURVES):

@@ -4,10 +4,10 @@ import importlib.resources
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from atento.base.errors import RecipeError, nearest, similar_file
 from atento.base.limits import open_plain
@@ -63,9 +63,8 @@ def open_recipe(name: str | Path, beside: Path | None = None) -> RecipeFile:
         RecipeError: neither a file nor a shipped recipe, larger than 1 MiB, or not UTF-8.
     """
     if str(name) == "-" and beside is None:
-        return RecipeFile(
-            "standard input", decoded(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"), None, Path.cwd(), "run"
-        )
+        content = _read_once(sys.stdin.buffer)
+        return RecipeFile("standard input", decoded(content, "standard input"), None, Path.cwd(), "run")
     path = Path(name) if beside is None else beside / name
     try:
         if (path / "run.json").is_file() and str(name) not in shipped():
@@ -85,6 +84,12 @@ def open_recipe(name: str | Path, beside: Path | None = None) -> RecipeFile:
     except OSError as error:
         raise RecipeError(f"{path} cannot be read: {error.strerror}") from None
     return RecipeFile(str(path), decoded(content, str(path)), path, path.absolute().parent, path.stem)
+
+
+@lru_cache(maxsize=1)
+def _read_once(stream: BinaryIO) -> bytes:
+    """The content of standard input; folds and few labels open the recipe more than once."""
+    return stream.read(MAX_BYTES + 1)
 
 
 def decoded(content: bytes, label: str) -> str:

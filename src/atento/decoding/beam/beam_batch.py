@@ -100,7 +100,7 @@ class BeamBatches:
 
     Args:
         batch: makes the running batch of a continuous batch of that width.
-        part: as of a lane.
+        part: as of `ContinuousBatch`.
     """
 
     def __init__(self, batch: Callable[[int], RunningBatch], *, part: int, device: torch.device) -> None:

@@ -1,0 +1,1 @@
+"""Data: records from files, batches for objectives, token stores."""

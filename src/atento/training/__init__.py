@@ -1,0 +1,1 @@
+"""Training: the loop, updates, optimizers, losses, what a run keeps."""
