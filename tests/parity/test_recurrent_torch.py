@@ -51,7 +51,6 @@ def padded(rows: list[list[int]], side: str) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def torch_cell(layer: nn.Module) -> Any:
-    """torch.nn's single-step cell with the weights of a layer."""
     assert isinstance(layer, nn.RNNBase)
     cell = TORCH_CELLS[type(layer)](layer.input_size, layer.hidden_size).double()
     for name, parameter in cell.named_parameters():
