@@ -9,7 +9,6 @@ import os
 import random
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,44 +41,32 @@ def _bytes_of_bpe() -> dict[str, Any]:
     return bpe(front, 600, pre_tokenizer=Metaspace(split=True), unk_token="<unk>", byte_fallback=True, fuse_unk=True)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How a family's tokenizer is made, the `model_type` beside it, and parts of `tokenizer.json` that are others."""
-
-    make: Callable[[], Any]
-    model_type: str
-    other: dict[str, Any] = field(default_factory=dict)
-
-
 CASED: dict[str, Any] = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
 CASED |= {"strip_accents": False, "lowercase": False}
+OTHER_RULES = {"normalizer": CASED, "post_processor": None}
 LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
-CAMEMBERT = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>"]
+CAMEMBERT = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"]
+DEBERTA = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
 PLAIN = ("distilbert", "electra", "mpnet", "modernbert")
-LAYOUTS = {
-    **{name: Layout(TOKENIZERS[name], name) for name in (*PLAIN, "qwen2", "albert", "mbart", "pegasus")},
-    "bert": Layout(lambda: hf.BertTokenizer(vocab=_wordpiece().get_vocab()), "bert"),
-    "bert, generic class": Layout(modernbert, "bert"),
-    "bert, other rules": Layout(
-        lambda: hf.BertTokenizer(vocab=_wordpiece().get_vocab()), "bert", {"normalizer": CASED, "post_processor": None}
-    ),
-    "bert, generic class, other rules": Layout(modernbert, "bert", {"normalizer": CASED, "post_processor": None}),
-    "roberta": Layout(lambda: hf.RobertaTokenizer(**_byte_level(FAIRSEQ)), "roberta"),
-    "bart": Layout(lambda: hf.BartTokenizer(**_byte_level(FAIRSEQ)), "bart"),
-    "gpt2": Layout(lambda: hf.GPT2Tokenizer(**_byte_level(["<|endoftext|>"])), "gpt2"),
-    "deberta-v2": Layout(
-        lambda: hf.DebertaV2Tokenizer(vocab=unigram(["[PAD]", "[CLS]", "[SEP]", "[UNK]"]), unk_id=3), "deberta-v2"
-    ),
-    "xlm-roberta": Layout(lambda: hf.XLMRobertaTokenizer(vocab=[*unigram(FRONT), ("<mask>", 0.0)]), "xlm-roberta"),
-    "camembert": Layout(
-        lambda: hf.CamembertTokenizer(vocab=[*unigram([*CAMEMBERT, "<unk>NOTUSED"]), ("<mask>", 0.0)]), "camembert"
-    ),
-    "t5": Layout(lambda: hf.T5Tokenizer(vocab=unigram(["<pad>", "</s>", "<unk>"]), extra_ids=5), "t5"),
-    "mbart50": Layout(lambda: hf.MBart50Tokenizer(vocab=unigram(["<unk>", "<s>", "</s>"]), src_lang="en_XX"), "mbart"),
-    "nllb": Layout(lambda: hf.NllbTokenizer(**_byte_level(FRONT), src_lang="eng_Latn"), "m2m_100"),
-    "llama": Layout(lambda: hf.LlamaTokenizer(**_bytes_of_bpe()), "llama"),
-    "llama, ByteLevel alone": Layout(lambda: hf.LlamaTokenizer(**_bytes_of_bpe()), "llama", {"post_processor": LEVEL}),
-    "gemma": Layout(lambda: hf.GemmaTokenizer(**_bytes_of_bpe()), "gemma"),
+# how a family's tokenizer is made, the `model_type` beside it, and parts of `tokenizer.json` that are others
+LAYOUTS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
+    **{name: (TOKENIZERS[name], name, {}) for name in (*PLAIN, "qwen2", "albert", "mbart", "pegasus")},
+    "bert": (lambda: hf.BertTokenizer(vocab=_wordpiece().get_vocab()), "bert", {}),
+    "bert, generic class": (modernbert, "bert", {}),
+    "bert, other rules": (lambda: hf.BertTokenizer(vocab=_wordpiece().get_vocab()), "bert", OTHER_RULES),
+    "bert, generic class, other rules": (modernbert, "bert", OTHER_RULES),
+    "roberta": (lambda: hf.RobertaTokenizer(**_byte_level(FAIRSEQ)), "roberta", {}),
+    "bart": (lambda: hf.BartTokenizer(**_byte_level(FAIRSEQ)), "bart", {}),
+    "gpt2": (lambda: hf.GPT2Tokenizer(**_byte_level(["<|endoftext|>"])), "gpt2", {}),
+    "deberta-v2": (lambda: hf.DebertaV2Tokenizer(vocab=unigram(DEBERTA), unk_id=3), "deberta-v2", {}),
+    "xlm-roberta": (lambda: hf.XLMRobertaTokenizer(vocab=[*unigram(FRONT), ("<mask>", 0.0)]), "xlm-roberta", {}),
+    "camembert": (lambda: hf.CamembertTokenizer(vocab=[*unigram(CAMEMBERT), ("<mask>", 0.0)]), "camembert", {}),
+    "t5": (lambda: hf.T5Tokenizer(vocab=unigram(["<pad>", "</s>", "<unk>"]), extra_ids=5), "t5", {}),
+    "mbart50": (lambda: hf.MBart50Tokenizer(vocab=unigram(["<unk>", "<s>", "</s>"]), src_lang="en_XX"), "mbart", {}),
+    "nllb": (lambda: hf.NllbTokenizer(**_byte_level(FRONT), src_lang="eng_Latn"), "m2m_100", {}),
+    "llama": (lambda: hf.LlamaTokenizer(**_bytes_of_bpe()), "llama", {}),
+    "llama, ByteLevel alone": (lambda: hf.LlamaTokenizer(**_bytes_of_bpe()), "llama", {"post_processor": LEVEL}),
+    "gemma": (lambda: hf.GemmaTokenizer(**_bytes_of_bpe()), "gemma", {}),
 }
 PIECE = "piece"  # stands for a piece of the vocabulary that is in none of the texts
 _TOKENS = [f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
@@ -144,9 +131,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     @cache
     def make(name: str) -> Path:
         folder = place / name
-        LAYOUTS[name].make().save_pretrained(folder)
-        (folder / "config.json").write_text(json.dumps({"model_type": LAYOUTS[name].model_type}))
-        definition = json.loads((folder / DEFINITION).read_text()) | LAYOUTS[name].other
+        made, model_type, other = LAYOUTS[name]
+        made().save_pretrained(folder)
+        (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+        definition = json.loads((folder / DEFINITION).read_text()) | other
         (folder / DEFINITION).write_text(json.dumps(definition))
         return folder
 

@@ -143,13 +143,6 @@ def test_features_and_training_share_a_cache(base: Path, tmp_path: Path, monkeyp
     assert sum(computed) == 2 * len(TEXTS) + 1  # another layer, another file
 
 
-def test_a_mix_of_layers_is_refused_where_it_cannot_be_learned(base: Path, tmp_path: Path) -> None:
-    said = r"`init\.layer_mix` is learned by steps, and `init\.classifier` is fitted"
-    fails(RecipeError, said, train, base, tmp_path / "a", classifier={})
-    said = r"`init\.layer_mix` is for models of architecture encoder, decoder: got enc"
-    fails(RecipeError, said, train, write_released("t5", tmp_path / "t5"), tmp_path / "b")
-
-
 @pytest.mark.parametrize("name", ["t5", "bart"])
 def test_a_translator_may_begin_with_the_lowest_layers_of_a_decoder(name: str, tmp_path: Path) -> None:
     """The encoder whole; no update changes anything, so the logits are those of the model without its last block."""
@@ -274,7 +267,7 @@ def word_vectors(folder: Path, words: list[str], layer: int) -> np.ndarray[Any, 
     return hidden[first].double().numpy()  # type: ignore[no-any-return]
 
 
-def test_what_a_classifier_refuses(bert: Path, tmp_path: Path) -> None:
+def test_what_a_classifier_and_a_mix_of_layers_refuse(bert: Path, tmp_path: Path) -> None:
     def refused(message: str, task: str = "classification", **init: Any) -> None:
         settings = recipe(bert, **init) | {"task": task}
         data = examples(list(NOUNS), 12, 1)
@@ -283,6 +276,10 @@ def test_what_a_classifier_refuses(bert: Path, tmp_path: Path) -> None:
     refused("`init.classifier` reads a frozen network, so `train` must be head: got 'all'", classifier={}, train="all")
     refused("`init.layers` must be at most 2, the layers of the model: got 3", layers=3)
     refused("inverse_regularization` must be finite and above 0: got 0", classifier={"inverse_regularization": 0.0})
+    said = r"`init\.layer_mix` is learned by steps, and `init\.classifier` is fitted"
+    fails(RecipeError, said, train, bert, tmp_path / "a", classifier={})
+    said = r"`init\.layer_mix` is for models of architecture encoder, decoder: got enc"
+    fails(RecipeError, said, train, write_released("t5", tmp_path / "t5"), tmp_path / "b")
     source = {"file": "x.tsv", "text": 0, "score": 1}
     settings = recipe(bert, classifier={}) | {"task": "regression", "data": {"train": source}}
     (tmp_path / "numbers.yaml").write_text(json.dumps(settings), encoding="utf-8")

@@ -130,15 +130,6 @@ def test_a_head_for_numbers_has_its_scale_there_and_here(case: str, scale: dict[
         near(logits(found, BERT), expected)
 
 
-@pytest.mark.parametrize("bias", ["lora_only", "all"])
-def test_biases_that_were_trained_beside_an_adapter_are_read(bias: Any, tmp_path: Path) -> None:
-    base = saved(theirs(BERT), tmp_path / "base")
-    settings = peft.LoraConfig(r=2, target_modules=["query", "value"], bias=bias, task_type="SEQ_CLS")
-    adapted = wrapped(hf.AutoModelForSequenceClassification.from_pretrained(base), settings)
-    adapted.save_pretrained(tmp_path / "adapter")
-    near(logits(load(tmp_path / "adapter").network, BERT), logits(adapted, BERT))
-
-
 @pytest.mark.parametrize(
     ("base_case", "adapted_class", "modules"),
     [
@@ -189,6 +180,8 @@ COMPUTED: dict[str, tuple[str, dict[str, Any]]] = {
     "use_dora, three in one": ("llama", {"target_modules": ["q_proj", "v_proj", "up_proj"], "use_dora": True}),
     "use_dora, Conv1D": ("gpt2", _GPT | {"use_dora": True}),
     "use_dora, embedding": (TIED, _EMBED | {"use_dora": True}),
+    "biases beside the adapter": (BERT, _BERT | {"bias": "lora_only"}),
+    "all biases": (BERT, _BERT | {"bias": "all"}),
     "lora_bias": (BERT, _BERT | {"lora_bias": True, "lora_alpha": 5}),
     "embedding": ("llama", _EMBED),
     "embedding that the output repeats": (TIED, _EMBED),
@@ -236,7 +229,7 @@ REFUSED: dict[str, Any] = {"peft_type": "IA3", "use_qalora": True, "alora_invoca
 REFUSED |= {"use_bdlora": {"nblocks": 2}, "arrow_config": {"top_k": 3}, "kasa_config": {"beta": 1e-4}}
 REFUSED |= {"target_parameters": ["mlp.weight"], "layer_replication": [[0, 2]], "enable_lora": [True, False, True]}
 REFUSED |= {"megatron_config": {"hidden_size": 16}}
-IN_TEST_PEFT = {"bias", "task_type", "base_model_name_or_path", "r", "lora_alpha", "revision"}
+IN_TEST_PEFT = {"task_type", "base_model_name_or_path", "r", "lora_alpha", "revision"}
 
 
 def test_every_key_of_the_library_has_a_row_and_every_row_a_case() -> None:
