@@ -53,9 +53,7 @@ def training(steps: int, rate: float, batch_tokens: int = 16, **more: Any) -> di
     return made | {"validate_every": steps, "checkpoint_every": steps} | more
 
 
-def batches_of(
-    recipe: Any, records: Sequence[Any] | None = None, report: Any = print
-) -> tuple[Batches, NetworkConfig, Tokenizer]:
+def batches_of(recipe: Any, records: Any = None, report: Any = print) -> tuple[Batches, NetworkConfig, Tokenizer]:
     """The training batches of a recipe, of these records if there are any, its network and its tokenizer."""
     loaded = load_recipe(recipe, environment={})
     data = read_data(loaded.recipe, loaded.folder, print, None if records is None else {"train": list(records)})

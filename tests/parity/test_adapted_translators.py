@@ -43,6 +43,14 @@ SHORT = ("steps=1", "warmup=0", "validate_every=1", "checkpoint_every=1", "preci
 Recipe = Callable[..., Path]
 
 
+def _second(name: str) -> str:
+    return name.replace("tyv", "kjh").replace("glg", "oci")
+
+
+def _token_of(name: str, language: str) -> str:
+    return {"m2m_100": f"__{language}__", "marian of languages": f">>{language}<<"}.get(name, language)
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with pairs, and a released folder of each layout."""
@@ -50,6 +58,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS), encoding="utf-8")
     for name in LANGUAGES:
         _ = write_translator(name, place / name) if name == "mbart" else write_published(name, place / name)
+    write_released("marian", place / "one-pair")
     return place
 
 
@@ -72,10 +81,8 @@ def recipe(place: Path, tmp_path: Path) -> Recipe:
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_an_update_reads_the_ids_of_transformers(name: str, place: Path, recipe: Recipe) -> None:
     source, target, _, _ = LANGUAGES[name]
-    lines = list[str]()
-    batches, network, _ = batches_of(
-        recipe(name, {}, source_language=source, target_language=target), report=lines.append
-    )
+    lines, path = list[str](), recipe(name, {}, source_language=source, target_language=target)
+    batches, network, _ = batches_of(path, report=lines.append)
     peer = hf.AutoTokenizer.from_pretrained(place / name)
     if source is not None:
         peer.src_lang, peer.tgt_lang = source, target
@@ -150,10 +157,7 @@ def test_a_shipped_recipe_and_the_keys_that_its_head_names(name: str, place: Pat
         (tmp_path / f"{split}.tsv").write_text(few, encoding="utf-8")
     given = [f"data.folder={tmp_path}", *(f"training.{key}" for key in SHORT), "decoding.max_new_tokens=4"]
     for line in lines.values():
-        alone = "init=Helsinki-NLP/opus-mt-en-de" in line
-        if alone and not (place / "one-pair").exists():
-            write_released("marian", place / "one-pair")
-        released = place / ("one-pair" if alone else SHIPPED[name])
+        released = place / ("one-pair" if "init=Helsinki-NLP/opus-mt-en-de" in line else SHIPPED[name])
         words = [f"init={released}", *(word for word in shlex.split(line) if not word.startswith("init=")), *given]
         loaded, said = load_recipe(f"adapt-{name}", words, environment={}), list[str]()
         tokenizer, _ = tokenizer_and_network(loaded, read_data(loaded.recipe, loaded.folder, print).train, said.append)
@@ -163,14 +167,6 @@ def test_a_shipped_recipe_and_the_keys_that_its_head_names(name: str, place: Pat
     trained = atento.train(f"adapt-{name}", words, out=tmp_path / "run", threads=1)
     model, target = atento.load(trained.folder, device="cpu"), LANGUAGES[SHIPPED[name]][1]
     assert any(model.translate(TEXTS)) and model.translate(TEXTS) == model.translate(TEXTS, target_language=target)
-
-
-def _second(name: str) -> str:
-    return name.replace("tyv", "kjh").replace("glg", "oci")
-
-
-def _token_of(name: str, language: str) -> str:
-    return {"m2m_100": f"__{language}__", "marian of languages": f">>{language}<<"}.get(name, language)
 
 
 @pytest.mark.parametrize("name", ["nllb", "m2m_100", "mbart50", "mbart"])
@@ -224,10 +220,8 @@ WRONG: list[tuple[str, dict[str, str], dict[str, str], str]] = [  # model, new l
 
 @pytest.mark.parametrize(("model", "new", "data", "said"), WRONG)
 def test_wrong_languages_are_named_with_file_and_line(
-    model: str, new: dict[str, str], data: dict[str, Any], said: str, place: Path, recipe: Recipe, tmp_path: Path
+    model: str, new: dict[str, str], data: dict[str, Any], said: str, recipe: Recipe, tmp_path: Path
 ) -> None:
-    if model == "one-pair" and not (place / model).exists():
-        write_released("marian", place / model)
     with pytest.raises(RecipeError, match=r"r\.yaml:\d+:\d+: .*" + re.escape(said)) as error:
         atento.train(recipe(model, {"new_languages": new} if new else {}, **data), out=tmp_path / "run")
     assert "\n" not in str(error.value)
@@ -321,5 +315,4 @@ def test_a_multilingual_teacher_writes_in_the_languages_of_the_recipe(name: str,
     atento.train(given, data={"train": PAIRS[:3]}, out=tmp_path / "run", threads=1)
     (file,) = (tmp_path / "kept").iterdir()
     texts = {text for value in read_vectors(file).values() for text in json.loads(value.tobytes())}
-    sources = [source for source, _ in PAIRS[:3]]
-    assert texts == set(atento.load(place / name).translate(sources, **languages))
+    assert texts == set(atento.load(place / name).translate([source for source, _ in PAIRS[:3]], **languages))

@@ -39,8 +39,7 @@ def test_a8_self_attention(mask: Mask | None, bias: bool) -> None:
     torch.testing.assert_close(seen["encoder", 0].double(), weights.detach(), rtol=0, atol=1e-6)
     upstream = torch.randn_like(out)
     wanted = torch.autograd.grad(expected, [x, theirs.in_proj_weight, theirs.out_proj.weight], upstream)
-    got = torch.autograd.grad(out, [x, ours.input.weight, ours.output.weight], upstream)
-    for one, other in zip(got, wanted):
+    for one, other in zip(torch.autograd.grad(out, [x, ours.input.weight, ours.output.weight], upstream), wanted):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 

@@ -1,4 +1,7 @@
-"""Each key of a released folder's tokenizer files, changed in turn in a small folder of each family, beside theirs."""
+"""Each key of a released folder's files, changed in turn in a small folder of each family, beside theirs.
+
+Of `config.json`: the outputs are the same, or the load report names the key, or a sentence refuses the value.
+"""
 
 import json
 import math
@@ -6,24 +9,25 @@ import os
 import random
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tokenizers
 import torch
 import transformers as hf
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers.pre_tokenizers import Metaspace
 
 import atento
-from atento.base.errors import TokenizerError
+from atento.base.errors import AtentoError, TokenizerError
 from atento.config.tables.released_keys import FILES
+from atento.released.read_layout import class_defaults
 from atento.tasks.classification import classifications
 from atento.text.tokenizer import Tokenizer
-from released_folders import TEXTS, _byte_level, _wordpiece
-from test_tokenizer_families import FAIRSEQ, FAMILIES, modernbert, unigram
+from released import CASES, saved
+from released import theirs as their_network
+from released_folders import FAIRSEQ, FRONT, TEXTS, TOKENIZERS, _byte_level, _wordpiece, bpe, modernbert, unigram
+from test_families import compare as compare_networks
 
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
 DEFINITION, ADDED = "tokenizer.json", "added_tokens.json"
@@ -33,52 +37,36 @@ SOME += ["o gato , a ave . o n't", "não <x> 12.5%", "é", " ", ""]
 
 def _bytes_of_bpe() -> dict[str, Any]:
     """Llama's pieces: BPE over characters that falls back to bytes."""
-    backend = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    backend.pre_tokenizer = pre_tokenizers.Metaspace(split=True)
     front = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    backend.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=600, special_tokens=front, show_progress=False))
-    data = json.loads(backend.to_str())["model"]
-    return {"vocab": data["vocab"], "merges": [tuple(merge) for merge in data["merges"]]}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a family's tokenizer is made, the `model_type` beside it, and parts of `tokenizer.json` that are others."""
-
-    make: Callable[[], Any]
-    model_type: str
-    other: dict[str, Any] = field(default_factory=dict)
+    return bpe(front, 600, pre_tokenizer=Metaspace(split=True), unk_token="<unk>", byte_fallback=True, fuse_unk=True)
 
 
 CASED: dict[str, Any] = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
 CASED |= {"strip_accents": False, "lowercase": False}
+OTHER_RULES = {"normalizer": CASED, "post_processor": None}
 LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
-CAMEMBERT = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>"]
+CAMEMBERT = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"]
+DEBERTA = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
 PLAIN = ("distilbert", "electra", "mpnet", "modernbert")
-LAYOUTS = {
-    **{name: Layout(FAMILIES[name], name) for name in (*PLAIN, "qwen2", "albert", "mbart", "pegasus")},
-    "bert": Layout(lambda: hf.BertTokenizer(vocab=_wordpiece().get_vocab()), "bert"),
-    "bert, generic class": Layout(modernbert, "bert"),
-    "bert, other rules": Layout(
-        lambda: hf.BertTokenizer(vocab=_wordpiece().get_vocab()), "bert", {"normalizer": CASED, "post_processor": None}
-    ),
-    "bert, generic class, other rules": Layout(modernbert, "bert", {"normalizer": CASED, "post_processor": None}),
-    "roberta": Layout(lambda: hf.RobertaTokenizer(**_byte_level([*FAIRSEQ, "<mask>"])), "roberta"),
-    "bart": Layout(lambda: hf.BartTokenizer(**_byte_level([*FAIRSEQ, "<mask>"])), "bart"),
-    "gpt2": Layout(lambda: hf.GPT2Tokenizer(**_byte_level(["<|endoftext|>"])), "gpt2"),
-    "deberta-v2": Layout(
-        lambda: hf.DebertaV2Tokenizer(vocab=unigram(["[PAD]", "[CLS]", "[SEP]", "[UNK]"]), unk_id=3), "deberta-v2"
-    ),
-    "xlm-roberta": Layout(lambda: hf.XLMRobertaTokenizer(vocab=[*unigram(FAIRSEQ), ("<mask>", 0.0)]), "xlm-roberta"),
-    "camembert": Layout(
-        lambda: hf.CamembertTokenizer(vocab=[*unigram([*CAMEMBERT, "<unk>NOTUSED"]), ("<mask>", 0.0)]), "camembert"
-    ),
-    "t5": Layout(lambda: hf.T5Tokenizer(vocab=unigram(["<pad>", "</s>", "<unk>"]), extra_ids=5), "t5"),
-    "mbart50": Layout(lambda: hf.MBart50Tokenizer(vocab=unigram(["<unk>", "<s>", "</s>"]), src_lang="en_XX"), "mbart"),
-    "nllb": Layout(lambda: hf.NllbTokenizer(**_byte_level(FAIRSEQ), src_lang="eng_Latn"), "m2m_100"),
-    "llama": Layout(lambda: hf.LlamaTokenizer(**_bytes_of_bpe()), "llama"),
-    "llama, ByteLevel alone": Layout(lambda: hf.LlamaTokenizer(**_bytes_of_bpe()), "llama", {"post_processor": LEVEL}),
-    "gemma": Layout(lambda: hf.GemmaTokenizer(**_bytes_of_bpe()), "gemma"),
+# how a family's tokenizer is made, the `model_type` beside it, and parts of `tokenizer.json` that are others
+LAYOUTS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
+    **{name: (TOKENIZERS[name], name, {}) for name in (*PLAIN, "qwen2", "albert", "mbart", "pegasus")},
+    "bert": (lambda: hf.BertTokenizer(vocab=_wordpiece().get_vocab()), "bert", {}),
+    "bert, generic class": (modernbert, "bert", {}),
+    "bert, other rules": (lambda: hf.BertTokenizer(vocab=_wordpiece().get_vocab()), "bert", OTHER_RULES),
+    "bert, generic class, other rules": (modernbert, "bert", OTHER_RULES),
+    "roberta": (lambda: hf.RobertaTokenizer(**_byte_level(FAIRSEQ)), "roberta", {}),
+    "bart": (lambda: hf.BartTokenizer(**_byte_level(FAIRSEQ)), "bart", {}),
+    "gpt2": (lambda: hf.GPT2Tokenizer(**_byte_level(["<|endoftext|>"])), "gpt2", {}),
+    "deberta-v2": (lambda: hf.DebertaV2Tokenizer(vocab=unigram(DEBERTA), unk_id=3), "deberta-v2", {}),
+    "xlm-roberta": (lambda: hf.XLMRobertaTokenizer(vocab=[*unigram(FRONT), ("<mask>", 0.0)]), "xlm-roberta", {}),
+    "camembert": (lambda: hf.CamembertTokenizer(vocab=[*unigram(CAMEMBERT), ("<mask>", 0.0)]), "camembert", {}),
+    "t5": (lambda: hf.T5Tokenizer(vocab=unigram(["<pad>", "</s>", "<unk>"]), extra_ids=5), "t5", {}),
+    "mbart50": (lambda: hf.MBart50Tokenizer(vocab=unigram(["<unk>", "<s>", "</s>"]), src_lang="en_XX"), "mbart", {}),
+    "nllb": (lambda: hf.NllbTokenizer(**_byte_level(FRONT), src_lang="eng_Latn"), "m2m_100", {}),
+    "llama": (lambda: hf.LlamaTokenizer(**_bytes_of_bpe()), "llama", {}),
+    "llama, ByteLevel alone": (lambda: hf.LlamaTokenizer(**_bytes_of_bpe()), "llama", {"post_processor": LEVEL}),
+    "gemma": (lambda: hf.GemmaTokenizer(**_bytes_of_bpe()), "gemma", {}),
 }
 PIECE = "piece"  # stands for a piece of the vocabulary that is in none of the texts
 _TOKENS = [f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
@@ -143,9 +131,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     @cache
     def make(name: str) -> Path:
         folder = place / name
-        LAYOUTS[name].make().save_pretrained(folder)
-        (folder / "config.json").write_text(json.dumps({"model_type": LAYOUTS[name].model_type}))
-        definition = json.loads((folder / DEFINITION).read_text()) | LAYOUTS[name].other
+        made, model_type, other = LAYOUTS[name]
+        made().save_pretrained(folder)
+        (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+        definition = json.loads((folder / DEFINITION).read_text()) | other
         (folder / DEFINITION).write_text(json.dumps(definition))
         return folder
 
@@ -163,8 +152,7 @@ def changed(folder: Path, place: Path, file: str, key: str, value: Any) -> Path:
     free = max(len(pieces), *(token["id"] + 1 for token in definition["added_tokens"]))
     spelled = "".join(SOME).lower()
     ends = "#▁Ġ"
-    free_of = (one for one in pieces[40:] if one.strip(ends).isalpha() and one.strip(ends).lower() not in spelled)
-    piece = next(free_of)
+    piece = next(one for one in pieces[40:] if one.strip(ends).isalpha() and one.strip(ends).lower() not in spelled)
     path = place / file
     data = json.loads(path.read_text()) if path.exists() else {}
     if file == ADDED:
@@ -181,7 +169,6 @@ def changed(folder: Path, place: Path, file: str, key: str, value: Any) -> Path:
 
 
 def has_segments(folder: Path) -> bool:
-    """Whether networks of that type read segments."""
     return json.loads((folder / "config.json").read_text())["model_type"] in ("bert", "deberta-v2")
 
 
@@ -293,3 +280,87 @@ def test_what_the_folder_adds_is_read_in_use(name: str, base: Callable[[str], Pa
         assert model.generations([TEXTS[0]], max_new_tokens=6)[0][0].hypothesis.ids == out.tolist()
     exported = hf.AutoTokenizer.from_pretrained(model.save(tmp_path / "out", layout="huggingface"))
     assert [exported(text)["input_ids"] for text in SOME] == [peer(text)["input_ids"] for text in SOME]
+
+
+FIRST = list({case[1].model_type: name for name, case in reversed(CASES.items())}.values())  # a case of each family
+OUTPUTS_BY_DESIGN = {  # key of `config.json` -> why the outputs differ from theirs although the load report is silent
+    "decoder_start_token_id": "`generation_config.json` holds, as in `generate`; their networks alone read this one",
+    "is_encoder_decoder": "theirs cannot be run",
+    "is_decoder": "the family says which way a network reads",
+    "pad_token_id": "M2M-100's positions count padding by its id in theirs, by the mask here",
+}
+
+
+def values_of(key: str, value: Any) -> list[Any]:
+    """Other values that a file may have."""
+    if isinstance(value, bool):
+        return [not value]
+    if "act" in key.split("_")[-1] or key.startswith(("activation", "hidden_act")):
+        names = ("relu", "silu", "gelu_new", "quick_gelu")
+        return [name for name in names if name != value] if isinstance(value, str) else []
+    if key == "feed_forward_proj":
+        return ["gated-gelu", "gated-silu", "gelu", "silu"]
+    if key == "position_embedding_type":
+        return ["relative_key"]
+    if isinstance(value, int):
+        return [value + 1, 0]
+    return [value * 2 + 0.125] if isinstance(value, float) else []
+
+
+def rows_of(name: str, folder: Path) -> list[tuple[str, Any]]:
+    keys = class_defaults(CASES[name][1].model_type) | json.loads((folder / "config.json").read_text())
+    return [(key, value) for key, now in sorted(keys.items()) for value in values_of(key, now)]
+
+
+def outcome(name: str, folder: Path, key: str, value: Any) -> str:
+    """What becomes of a folder with that value: same, named, refused, or what is wrong."""
+    path = folder / "config.json"
+    before = path.read_text()
+    path.write_text(json.dumps(json.loads(before) | {key: value}))
+    try:
+        try:
+            model = atento.load(folder)
+        except AtentoError as error:
+            assert len(str(error)) > 30
+            return "refused"
+        try:
+            other = CASES[name][0].from_pretrained(folder).eval()
+        except Exception:  # of any class
+            return "theirs is refused"
+        assert model.load_report is not None
+        if key in model.load_report.unread:
+            return "named"
+        try:
+            for side in ("right", "left"):
+                compare_networks(model.network, other, side)
+        except Exception as error:  # a difference, or one of the two cannot be run
+            return f"differs: {type(error).__name__} {str(error)[:80]}"
+        return "same"
+    finally:
+        path.write_text(before)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", FIRST)
+def test_some_keys_of_config_changed_in_turn(name: str, tmp_path: Path) -> None:
+    folder = saved(their_network(name), tmp_path)
+    seed = f"{name} {os.environ.get('ATENTO_KEYS_SEED', '60')}"
+    for key, value in random.Random(seed).sample(rows_of(name, folder), 3):
+        found = outcome(name, folder, key, value)
+        assert not found.startswith("differs") or key in OUTPUTS_BY_DESIGN, (key, value, found)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
+def test_every_key_of_config_changed_in_turn(tmp_path: Path) -> None:
+    differs, outcomes = set(), set()
+    for number, name in enumerate(FIRST):
+        folder = saved(their_network(name), tmp_path / str(number))
+        for key, value in rows_of(name, folder):
+            found = outcome(name, folder, key, value)
+            outcomes.add(found.partition(":")[0])
+            if found.startswith("differs"):
+                assert key in OUTPUTS_BY_DESIGN, (name, key, value, found)
+                differs.add(key)
+    assert differs == set(OUTPUTS_BY_DESIGN), "a row that does nothing"
+    assert outcomes >= {"same", "refused", "differs"}

@@ -118,7 +118,7 @@ def rows(model: Model, texts: list[str]) -> list[list[int]]:
     return [[*before, *tokens.encode(text), *after] for text in texts]
 
 
-def test_w3_auto_tokenizer_gives_our_ids_with_our_special_tokens(saved: Saved) -> None:
+def test_w3_auto_tokenizer_gives_our_ids_and_our_reload_what_the_run_gave(saved: Saved) -> None:
     model, folder = saved
     peer, texts = stock(folder), [*TEXTS, *LEARNED[:40]]
     ids = rows(model, texts)
@@ -135,11 +135,6 @@ def test_w3_auto_tokenizer_gives_our_ids_with_our_special_tokens(saved: Saved) -
     for text in ("<mask> </s>", "<s>o <unk> gato<pad>"):  # the contract holds after a reload
         assert again.tokenizer.encode(text) == model.tokenizer.encode(text)
         assert not {0, 2, 3, 4} & set(again.tokenizer.encode(text))
-
-
-def test_w3_our_reload_gives_what_the_run_gave(saved: Saved) -> None:
-    model, folder = saved
-    again = atento.load(folder)
     assert (again.config["task"], again.config["name"]) == (model.config["task"], model.config["name"])
     assert again.decoding == model.decoding
     np.testing.assert_allclose(again.embed(TEXTS), model.embed(TEXTS), atol=1e-6)
@@ -257,16 +252,19 @@ def test_w3_every_kind_of_tokenizer_or_a_refusal(kind: str, tmp_path: Path) -> N
     assert peer.batch_decode(ids, skip_special_tokens=True) == [writer.tokenizer.decode(row) for row in ids]  # type: ignore[union-attr]
 
 
-def test_word_vectors_are_refused_for_their_network_not_for_their_tokenizer(tmp_path: Path) -> None:
-    made = {"task": "cbow", "data": {"train": {"world": "train", "count": 20}}, "training": {"steps": 2}}
-    model = atento.load(atento.train(made, out=tmp_path / "run", threads=1).folder)
+def test_w3_what_the_layout_cannot_say_is_refused(tmp_path: Path) -> None:
+    """Word vectors, for their network and not their tokenizer; another layer; prompts read in both directions."""
+    recipe = {"task": "cbow", "data": {"train": {"world": "train", "count": 20}}, "training": {"steps": 2}}
+    model = atento.load(atento.train(recipe, out=tmp_path / "run", threads=1).folder)
     refused(model, tmp_path / "out", "only networks of a released family")
-
-
-def test_w3_what_sentence_transformers_cannot_say_is_refused(tmp_path: Path) -> None:
     model = made("bert-tiny", tmp_path)
     model.config["embedding"] = {"layer": 0}
     refused(model, tmp_path / "out", "pools the last layer only: got layer 0")
+    model = made("gpt2", tmp_path)  # theirs would read a prompt causally; one that was trained both ways does so too
+    model.config |= {"task": "prefix-language-modeling", "objectives": ["prefix"]}
+    refused(model, tmp_path / "out", "no decoder that reads a prompt in both directions")
+    model.config["objectives"] = ["prefix", "causal"]
+    model.save(tmp_path / "out", layout="huggingface")
 
 
 NOT_FOLLOWED: list[tuple[str, dict[str, Any], list[str]]] = [
@@ -286,7 +284,7 @@ NOT_FOLLOWED: list[tuple[str, dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("name", "decoding", "lost"), NOT_FOLLOWED)
 def test_options_of_decoding_that_generate_does_not_follow_are_said(
-    name: str, decoding: dict[str, Any], lost: list[str], tmp_path: Path
+    name: str, decoding: Any, lost: Any, tmp_path: Path
 ) -> None:
     model = made(name, tmp_path)
     model.config["decoding"] = {"beam": 3, "max_new_tokens": 12, **decoding}
@@ -308,15 +306,6 @@ def test_a_temperature_of_zero_is_greedy_search_in_their_settings(tmp_path: Path
     inputs = peer(LEARNED[0], return_tensors="pt")
     written = peer.decode(network.generate(**inputs)[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
     assert written.strip() == model.generate(LEARNED[0]).strip()
-
-
-def test_a_decoder_that_reads_prompts_in_both_directions_is_refused(tmp_path: Path) -> None:
-    """Theirs would read them causally; one that was trained both ways does so too."""
-    model = made("gpt2", tmp_path)
-    model.config |= {"task": "prefix-language-modeling", "objectives": ["prefix"]}
-    refused(model, tmp_path / "out", "no decoder that reads a prompt in both directions")
-    model.config["objectives"] = ["prefix", "causal"]
-    model.save(tmp_path / "out", layout="huggingface")
 
 
 def test_an_encoder_with_a_head_of_span_boundaries_is_exported_without_it(tmp_path: Path) -> None:

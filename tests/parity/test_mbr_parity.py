@@ -66,8 +66,6 @@ def test_h10_choice_is_that_of_three_plain_loops(name: str, metric: Any, itself:
         assert found.order == sorted(range(len(risks)), key=lambda i: (round(risks[i], 12), i))
 
 
-# mbrs ----------------------------------------------------------------------------------------------------------------
-
 mbrs = pytest.importorskip("mbrs", reason="pip install --no-deps mbrs fastchrf")
 
 

@@ -14,8 +14,6 @@ IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [4, 6, 5, 8, 0, 0]])
 REAL = IDS != 0
 TARGET = torch.tensor([[0, 5, 6, 7], [0, 8, 9, 4]])
 KERNELS = pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-
-
 _BERT = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
 _BERT |= {"max_position_embeddings": 16, "initializer_range": 0.3}
 _GPT2 = {"n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 16, "initializer_range": 0.3}

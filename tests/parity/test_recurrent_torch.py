@@ -16,7 +16,7 @@ from atento.config.sections.network_parts import SpecialIds
 from atento.config.sections.recurrent import CellName, RecurrentConfig
 from atento.networks.recurrent.cells import CELLS, RecurrentStack
 from atento.networks.recurrent.language_model import RecurrentLM
-from atento.networks.recurrent.seq2seq import RecurrentDecoder, RecurrentSeq2Seq, SourceAttention
+from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq, SourceAttention
 from atento.networks.vocabulary import cross_entropy
 
 SIZES: dict[str, Any] = {"vocab_size": 11, "d_model": 6, "n_heads": 1, "n_layers": 2, "dropout": 0.0}
@@ -51,7 +51,6 @@ def padded(rows: list[list[int]], side: str) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def torch_cell(layer: nn.Module) -> Any:
-    """torch.nn's single-step cell with the weights of a layer."""
     assert isinstance(layer, nn.RNNBase)
     cell = TORCH_CELLS[type(layer)](layer.input_size, layer.hidden_size).double()
     for name, parameter in cell.named_parameters():
@@ -120,14 +119,6 @@ def read_by_loops(attention: SourceAttention, query: Tensor, states: Tensor) -> 
     return torch.tensor(exps, dtype=torch.float64) / sum(exps), context
 
 
-def join(decoder: RecurrentDecoder, state: Tensor, token: Tensor, context: Tensor) -> Tensor:
-    """The vector that is projected: Luong's tanh, or the larger of each pair."""
-    if decoder.recurrent.attention in ("bilinear", "dot"):
-        return torch.tanh(decoder.join.weight @ torch.cat([context, state]))
-    pieces = decoder.join.weight @ torch.cat([state, token, context]) + decoder.join.bias
-    return torch.maximum(pieces[::2], pieces[1::2])
-
-
 @torch.no_grad()
 def reference(network: RecurrentSeq2Seq, source: list[int], target: list[int]) -> tuple[Tensor, Tensor]:
     """One pair, a step at a time with torch.nn's cells: logits (T,V) and weights (T,S), none without attention."""
@@ -158,7 +149,10 @@ def reference(network: RecurrentSeq2Seq, source: list[int], target: list[int]) -
             assert decoder.attention is not None
             row, context = read_by_loops(decoder.attention, x, states[0])
             rows.append(row)
-        fed = join(decoder, x, token, context)
+            fed = torch.tanh(decoder.join.weight @ torch.cat([context, x]))  # Luong's
+        else:
+            pieces = decoder.join.weight @ torch.cat([x, token, context]) + decoder.join.bias
+            fed = torch.maximum(pieces[::2], pieces[1::2])  # the larger of each pair
         logits.append(network.projection @ fed)
     return torch.stack(logits), torch.stack(rows) if rows else torch.zeros(len(target), 0)
 

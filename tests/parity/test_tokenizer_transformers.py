@@ -1,20 +1,22 @@
-"""Our tokenizers against `transformers`: the same ids from the same files, and WordPiece as BERT's (spec row D1)."""
+"""Our tokenizers beside `transformers` and `sentencepiece`: the same ids from the same files (spec rows D1, D2)."""
 
+import json
 import random
 import unicodedata
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sentencepiece
 import transformers
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
 from atento.config.recipe import TokenizerConfig
 from atento.text import Tokenizer, sentinels, train_tokenizer
-from released_folders import _byte_level
-
-KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
+from released_folders import TEXTS, _byte_level, _spm
 
 
 def lines() -> list[str]:
@@ -40,7 +42,7 @@ def strings() -> list[str]:
 
 @pytest.mark.covering
 @pytest.mark.parametrize("lowercase", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "wordpiece", "word", "character", "byte"])
 def test_transformers_reads_our_folder_and_gives_the_same_ids(kind: str, lowercase: bool, tmp_path: Path) -> None:
     config = TokenizerConfig(kind=kind, vocab_size=420, lowercase=lowercase)  # type: ignore[arg-type]
     ours = train_tokenizer(config, lines(), extra_specials=sentinels(2))
@@ -116,3 +118,83 @@ def test_a_gpt2_folder_groups_its_byte_letters_into_words(tmp_path: Path) -> Non
     assert words.words == ["minha", "avó", "comeu", "日", "本", "<", "|", "endoftext", "|", ">"]
     encoded = ours.encode_with_offsets(text)
     assert encoded.words == words.words and encoded.word_ids == words.index
+
+
+def test_the_segmentation_is_the_best_of_all() -> None:
+    """Every segmentation of short words is scored; the tokenizer's must have the highest score."""
+    chance = random.Random(5)
+    pieces = sorted({"".join(chance.choice("abc") for _ in range(chance.randint(2, 4))) for _ in range(30)})
+    scores = {piece: -chance.uniform(1, 9) for piece in ["▁", "a", "b", "c", *pieces]}
+    tokenizer = Tokenizer.from_vocabulary("unigram", list(scores), scores=list(scores.values()))
+
+    def all_of(word: str) -> Iterator[tuple[str, ...]]:
+        if not word:
+            yield ()
+        for end in range(1, len(word) + 1):
+            if word[:end] in scores:
+                yield from ((word[:end], *rest) for rest in all_of(word[end:]))
+
+    for _ in range(200):
+        word = "".join(chance.choice("abc") for _ in range(chance.randint(1, 10)))
+        found = tokenizer.tokens(tokenizer.encode(word))
+        best = max(sum(scores[piece] for piece in option) for option in all_of("▁" + word))
+        assert sum(scores[piece] for piece in found) == pytest.approx(best, abs=1e-9)
+
+
+def test_sentencepiece_cuts_alike_with_the_same_pieces(tmp_path: Path) -> None:
+    """A model that `sentencepiece` trained; its pieces and scores in our tokenizer; its segmentation is ours."""
+    chance = random.Random(2)
+    parts = ["ga", "to", "ca", "chor", "ro", "pu", "lou", "mas", "ção", "inho", "mente", "rá", "pi", "da"]
+    words = ["".join(chance.choice(parts) for _ in range(chance.randint(1, 4))) for _ in range(400)]
+    lines = [" ".join(chance.choice(words) for _ in range(8)) for _ in range(800)]
+    options = {"model_prefix": str(tmp_path / "m"), "normalization_rule_name": "identity", "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), vocab_size=200, **options)
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "m.model"))
+    numbers = range(3, theirs.get_piece_size())
+    pieces, scores = [theirs.id_to_piece(i) for i in numbers], [theirs.get_score(i) for i in numbers]
+    ours = Tokenizer.from_vocabulary("unigram", pieces, scores=scores)
+    unseen = ["".join(chance.choice(parts) for _ in range(chance.randint(1, 5))) for _ in range(300)]
+    for text in [*lines[:200], *unseen]:
+        assert ours.tokens(ours.encode(text)) == theirs.encode(text, out_type=str)
+
+
+SYMBOLS = ["<sep>", "[NAME]"]
+CLASSES = {"T5": "spiece", "Llama": "tokenizer", "XLMRoberta": "sentencepiece.bpe"}
+SPECIAL: dict[str, dict[str, Any]] = {
+    "T5": {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1},
+    "Llama": {"byte_fallback": True, "normalization_rule_name": "identity", "remove_extra_whitespaces": False},
+}
+
+
+@pytest.mark.parametrize(
+    "layout, kind", [(n, k) for n in CLASSES for k in ("unigram", "bpe") if (n, k) != ("XLMRoberta", "bpe")]
+)
+def test_symbols_of_the_user_are_pieces_as_in_sentencepiece(layout: str, kind: str, tmp_path: Path) -> None:
+    """Also in a model of kind BPE in T5's layout; no space beside a symbol is lost."""
+    model = _spm(tmp_path, CLASSES[layout], model_type=kind, user_defined_symbols=SYMBOLS, **SPECIAL.get(layout, {}))
+    settings = {"tokenizer_class": f"{layout}Tokenizer"} | ({"extra_ids": 5} if layout == "T5" else {})
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    peer, ours = sentencepiece.SentencePieceProcessor(model_file=str(model)), Tokenizer.load(tmp_path)
+    chance = random.Random(4)
+    parts = [*SYMBOLS, " ", "  ", "o gato", "viu", ".", "[NAM", "<se", "ação"]
+    for text in ["a <sep> b", "o gato<sep>viu", *("".join(chance.choices(parts, k=7)) for _ in range(60)), *TEXTS[:20]]:
+        ids = peer.encode(text)
+        assert [peer.piece_to_id(piece) for piece in ours.tokens(ours.encode(text))] == ids, text
+        assert peer.unk_id() in ids or ours.decode(ours.encode(text)) == peer.decode(ids)
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_an_added_token_of_a_byte_level_tokenizer_is_its_text(special: bool, tmp_path: Path) -> None:
+    """Theirs reads its letters as bytes."""
+    peer = transformers.GPT2Tokenizer(**_byte_level(["<|endoftext|>"]))
+    names = ["São", "<|início|>", "ção"]
+    peer.add_tokens(names, special_tokens=special)
+    peer.save_pretrained(tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    text = "o gato <|início|>São Paulo, coração e ação: ção 日本São"
+    ids = peer(text)["input_ids"]
+    assert len({*ids} & {*peer.convert_tokens_to_ids(names)}) == 3
+    assert ours.decode(ids, skip_special=False) == text != peer.decode(ids)
+    assert [ours.spelling(ours.token_id(name) or 0) for name in names] == [None if special else name for name in names]
+    if not special:
+        assert ours.encode(text) == ids and [word for word in ours.encode_with_offsets(text).words if "São" in word]

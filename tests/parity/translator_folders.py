@@ -10,8 +10,7 @@ import torch
 import transformers as hf
 
 from atento.text.released.sentencepiece_families import MBART_LANGUAGES
-from released_folders import _SEQ2SEQ, TEXTS, _byte_level, _scored, _spm, randomised
-from test_tokenizer_families import FAIRSEQ, unigram
+from released_folders import _SEQ2SEQ, FRONT, TEXTS, _byte_level, _scored, _spm, randomised, unigram
 
 SOME = [*TEXTS[:5], "o gato"]
 LIMIT = 9  # new tokens
@@ -35,7 +34,7 @@ def _m2m_100(folder: Path) -> Any:
     model = _spm(folder, "sentencepiece.bpe")
     pieces = [piece for piece, _ in _scored(model, 3)]
     dropped = set(pieces[11::17])  # pieces without an id are unknown
-    vocabulary = {piece: i for i, piece in enumerate([*FAIRSEQ, *(piece for piece in pieces if piece not in dropped)])}
+    vocabulary = {piece: i for i, piece in enumerate([*FRONT, *(piece for piece in pieces if piece not in dropped)])}
     (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
     languages = list(hf.M2M100Tokenizer(str(folder / "vocab.json"), str(model)).lang_token_to_id)
     return hf.M2M100Tokenizer(str(folder / "vocab.json"), str(model), additional_special_tokens=languages)
@@ -44,13 +43,13 @@ def _m2m_100(folder: Path) -> Any:
 def _mbart(folder: Path) -> Any:
     """`sentencepiece.bpe.model` alone."""
     pieces = _scored(_spm(folder, "sentencepiece.bpe"), 3)
-    vocabulary = [*((text, 0.0) for text in FAIRSEQ), *pieces, *((text, 0.0) for text in (*MBART_LANGUAGES, "<mask>"))]
+    vocabulary = [*((text, 0.0) for text in FRONT), *pieces, *((text, 0.0) for text in (*MBART_LANGUAGES, "<mask>"))]
     return hf.MBartTokenizer(vocab=vocabulary, src_lang="en_XX", tgt_lang="ro_RO")
 
 
 TRANSLATORS = {
     "nllb": Translator(
-        lambda folder: hf.NllbTokenizer(**_byte_level(FAIRSEQ), src_lang="eng_Latn", tgt_lang="fra_Latn"),
+        lambda folder: hf.NllbTokenizer(**_byte_level(FRONT), src_lang="eng_Latn", tgt_lang="fra_Latn"),
         *(hf.M2M100Config, hf.M2M100ForConditionalGeneration, "por_Latn", "deu_Latn", "eng_Latn"),
     ),
     "mbart50": Translator(
@@ -79,12 +78,17 @@ def write_translator(name: str, folder: Path) -> tuple[Any, Any]:
 
 
 def expected(name: str, tokenizer: Any, network: Any, source: str, target: str, texts: list[str]) -> list[str]:
-    """What transformers writes by greedy search, each text by itself."""
+    """What `greedy` writes in the target language."""
     tokenizer.src_lang = source
     forced: dict[str, int] = {}
     if not TRANSLATORS[name].starts:
         language = tokenizer.get_lang_id(target) if name == "m2m_100" else tokenizer.convert_tokens_to_ids(target)
         forced = {"forced_bos_token_id": language}
+    return greedy(tokenizer, network, texts, **forced)
+
+
+def greedy(tokenizer: Any, network: Any, texts: list[str], **forced: int) -> list[str]:
+    """What transformers writes by greedy search, each text by itself."""
     lines = []
     for text in texts:
         inputs = tokenizer(text, return_tensors="pt")
