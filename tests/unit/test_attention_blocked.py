@@ -221,26 +221,6 @@ def test_a19_any_shape_grouped_heads_and_any_mask(b: int, heads: tuple[int, int]
         torch.testing.assert_close(other, plain, rtol=0, atol=1e-10)
 
 
-APART = masks.documents(torch.tensor([[0] * 17 + [1]]))
-NEAR = masks.window(1, 1) | masks.global_tokens([17])
-
-
-@pytest.mark.parametrize(("scheme", "mask"), [("T5", masks.causal()), ("Shaw", NEAR), ("T5", APART)])
-def test_a19_gradients_equal_finite_differences(scheme: str, mask: masks.Mask) -> None:
-    """Of queries, keys, values, bias and what the scheme learns; two blocks of 16 and 2."""
-    torch.manual_seed(0)
-    module: nn.Module = {"T5": T5Bias(1, 4, 8), "Shaw": Shaw(2, 2)}[scheme].double()
-    inputs = [some(1, 1, 18, 2, seed=seed).requires_grad_() for seed in range(3)]
-    inputs.append(some(1, 1, 1, 18, seed=4).requires_grad_())
-
-    def call(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, *learned: Tensor) -> Tensor:
-        relative = RelativeTerms((module,), QueryKeyPositions.arange(18, 18))  # type: ignore[arg-type]
-        options: dict[str, Any] = {"dropout": 0.2, "random": Randomness(3), "kernel": "blocked"}
-        return attend(q, k, v, mask=mask, bias=bias, relative=relative, **options)
-
-    assert torch.autograd.gradcheck(call, (*inputs, *module.parameters()), fast_mode=True)
-
-
 def test_a19_what_asks_for_no_gradient_gets_none() -> None:
     """A frozen scheme, a constant bias, queries alone."""
     q, k, v = some(B, H, S, K).requires_grad_(), some(B, H, S, K, seed=1), some(B, H, S, K, seed=2)
