@@ -1,4 +1,4 @@
-"""CBOW and skip-gram: windows by hand, losses against loops, a planted synonym found (rows C15, E9)."""
+"""CBOW and skip-gram: windows by hand, losses against loops, a planted synonym found, blocks of windows (C15, E9)."""
 
 import math
 import random
@@ -17,10 +17,11 @@ from atento.attention.dropout import Randomness
 from atento.base.errors import DataError, RecipeError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import CBOWConfig
-from atento.data.batches.windows import WindowBatch, Windows
+from atento.data.batches.windows import BLOCK, WindowBatch, WindowBlocks, Windows
 from atento.data.objectives.window import WindowBatches
 from atento.networks.words.cbow import CBOW, train_vectors
 from atento.text.word_vectors import Vectors
+from atento.training.losses import Call, losses
 from failing import fails
 
 PLAIN = CBOWConfig(window=2, negatives=0, subsample=0.0)
@@ -273,6 +274,8 @@ def test_wrong_inputs_and_configs_are_named() -> None:
         ({"window": 0}, r"`window` must be at least 1: got 0"),
         ({"mode": "glove"}, r"`cbow.mode` cannot be 'glove'. Known: cbow, skip-gram"),
         ({"negatives": -1}, r"`negatives` must not be negative: got -1"),
+        ({"negatives": 0, "shared_negatives": 8}, r"`shared_negatives` needs `negatives` of at least 1: got 8 and 0"),
+        ({"shared_negatives": -1}, r"`shared_negatives` must not .*: got -1"),
         ({"subsample": 1.5}, r"`subsample` must lie in \[0, 1\]: got 1.5"),
         ({"subsample": float("nan")}, r"`subsample` must lie in \[0, 1\]: got nan"),
         ({"exponent": -0.1}, r"`exponent` must lie in \[0, 1\]: got -0.1"),
@@ -292,3 +295,86 @@ def test_r1_no_epoch_and_no_update_is_empty_however_little_text_subsampling_leav
     for parts in (batches.parts(update, micro_batches) for update in range(60) for micro_batches in (1, 3)):
         assert sum(part.batch.targets for part in parts) >= 1
     assert Windows([[0, 1, 2], [3, 4, 5]], 6, PLAIN, seed=1).expected() == 6.0
+
+
+MODES: list[Mode] = ["cbow", "skip-gram"]
+BLOCKS = CBOWConfig(window=2, negatives=3, subsample=0.0, shared_negatives=3)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.lists(st.integers(0, 5), max_size=40), min_size=1, max_size=6),
+    st.integers(1, 4),
+    st.sampled_from([0.0, 0.1]),
+)
+def test_windows_in_blocks_are_those_one_by_one(sentences: list[list[int]], window: int, subsample: float) -> None:
+    windows = Windows([[0, 1], *sentences], 6, replace(BLOCKS, window=window, subsample=subsample), seed=3)
+    for epoch in (0, 1):
+        blocks = [WindowBlocks(windows).part(epoch, index, 3) for index in range(3)]
+        rows = [zip(one.centre().flatten().tolist(), one.context().flatten(0, 1).tolist()) for one in blocks]
+        found = sorted((centre, tuple(context)) for row in rows for centre, context in row if centre >= 0)
+        assert found == pairs([windows.part(epoch, 0, 1)])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_loss_and_the_gradients_of_blocks_are_those_of_their_windows_with_any_shared_negatives(mode: Mode) -> None:
+    rng = np.random.default_rng(1)
+    sentences = [rng.integers(0, 7, length).tolist() for length in (1, 2, 5, 3 * BLOCK, 4)]
+    config = replace(BLOCKS, mode=mode)
+    blocks = WindowBlocks(Windows(sentences, 7, config, seed=1)).part(0, 0, 1)
+    network = made(replace(CONFIG, vocab_size=7, cbow=config))
+    loss, targets = network.block_loss(blocks.ids, blocks.neighbours, blocks.negatives)
+    centre, context = blocks.centre(), blocks.context()
+    has_window = centre >= 0
+    drawn = blocks.negatives.unsqueeze(1).expand(-1, BLOCK, -1)[has_window].long()
+    assert (drawn == centre[has_window].unsqueeze(1)).any()  # some draws are the word itself
+    if mode == "skip-gram":
+        drawn = drawn.unsqueeze(1).expand(-1, context.shape[-1], -1)
+    expected, count = network.loss(centre[has_window].long(), context[has_window].long(), drawn)
+    torch.testing.assert_close(loss, expected)
+    assert targets == count
+    gradients = (torch.autograd.grad(total, list(network.parameters())) for total in (loss, expected))
+    for ours, plain in zip(*gradients):
+        torch.testing.assert_close(ours, plain)
+    # -Σ log σ(u·v) - k/K Σ log σ(-u·n) over pairs, in a loop, with K = 8 drawn words for k = 3
+    config = replace(BLOCKS, mode=mode, shared_negatives=8)
+    blocks = WindowBlocks(Windows([[0, 1, 2, 3, 4, 1]], 5, config, seed=1)).part(0, 0, 1)
+    network = made(replace(CONFIG, vocab_size=5, cbow=config))
+    v, u = network.input_weight.detach(), network.output_weight.detach()
+    centres, contexts = blocks.centre()[0].tolist(), blocks.context()[0].tolist()
+
+    def nats(hidden: Tensor, target: int) -> float:
+        others = [word for word in blocks.negatives[0].tolist() if word != target]
+        logs = np.log1p(np.exp([-float(hidden @ u[target]), *(float(hidden @ u[word]) for word in others)]))
+        return float(logs[0] + 3 / 8 * logs[1:].sum())
+
+    total = 0.0
+    for centre, context in zip(centres, contexts):
+        words = [word for word in context if word >= 0]
+        if mode == "skip-gram":
+            total += sum(nats(v[centre], word) for word in words)
+        elif words:
+            total += nats(v[words].mean(dim=0), centre)
+    loss, _ = network.block_loss(blocks.ids, blocks.neighbours, blocks.negatives)
+    assert float(loss.detach()) == pytest.approx(total, rel=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_update_of_blocks_has_parts_whose_targets_are_those_of_the_text(mode: Mode) -> None:
+    rng = np.random.default_rng(2)
+    sentences = [rng.integers(0, 50, 11).tolist() for _ in range(3000)]
+    windows = Windows(sentences, 50, replace(BLOCKS, mode=mode), seed=1)
+    batches = WindowBatches(windows, budget=8192)
+    parts = [part for update in range(batches.updates_per_epoch) for part in batches.parts(update)]
+    assert batches.updates_per_epoch == 4 and len(parts) == 8
+    per_sentence = 11 if mode == "cbow" else 2 * (9 + 10)
+    assert sum(part.batch.targets for part in parts) == 3000 * per_sentence
+    again = list(WindowBatches(windows, budget=8192).parts(1))
+    for part, same in zip(parts[2:], again):
+        assert torch.equal(part.batch.inputs["ids"], same.batch.inputs["ids"])
+        assert torch.equal(part.batch.extras["negatives"], same.batch.extras["negatives"])
+    network = made(replace(CONFIG, vocab_size=50, cbow=windows.config))
+    sums = losses(network, parts[0].batch, Call())["window"]
+    extras = parts[0].batch.extras
+    expected, _ = network.block_loss(parts[0].batch.inputs["ids"], extras["neighbours"], extras["negatives"])
+    assert torch.equal(sums[0], expected)

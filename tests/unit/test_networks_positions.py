@@ -20,18 +20,17 @@ from atento.config.presets import preset
 from atento.config.reading.dumping import dump_recipe
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig, changed
-from atento.config.sections.position_scheme import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig as P
 from atento.model import Model
 from atento.networks import EncoderDecoder, build_network
 from failing import fails
 
-P = PositionConfig
 CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=2, dropout=0.0, max_len=16, norm="pre")
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])
 REAL = SOURCE > 0
 TARGET = torch.tensor([[2, 5, 6, 7, 1, 4], [2, 8, 9, 4, 6, 6]])
 
-RELATIVE: dict[str, tuple[PositionConfig, ...]] = {
+RELATIVE: dict[str, tuple[P, ...]] = {
     "rotary": (P("rotary"),),
     "rotary, neighbours, half": (P("rotary", interleaved=True, fraction=0.5),),
     "rotary, one head": (P("rotary", heads=(0,)),),
@@ -47,7 +46,7 @@ RELATIVE: dict[str, tuple[PositionConfig, ...]] = {
     "matrix, unscaled, gated": (P("matrix", max_distance=3, scaled=False, gate=True),),
     "sum": (P("rotary"), P("shaw", gate=True, heads=(1,)), P("alibi"), P("t5", layers=(1,))),
 }
-ABSOLUTE: dict[str, tuple[PositionConfig, ...]] = {
+ABSOLUTE: dict[str, tuple[P, ...]] = {
     "sinusoidal": (P("sinusoidal"),),
     "learned": (P("learned"),),
     "learned, shifted": (P("learned", shift=2),),
@@ -55,12 +54,12 @@ ABSOLUTE: dict[str, tuple[PositionConfig, ...]] = {
     "sum, gated": (P("sinusoidal", gate=True), P("learned", gate=True), P("sinusoidal", base=50.0, layers=(0, 1))),
     "both kinds": (P("sinusoidal"), P("shaw", max_distance=4), P("rotary", heads=(1,), layers=(0,))),
 }
-NONE: dict[str, tuple[PositionConfig, ...]] = {"none": (P("none"),), "no schemes": ()}
+NONE: dict[str, tuple[P, ...]] = {"none": (P("none"),), "no schemes": ()}
 SCHEMES = NONE | RELATIVE | ABSOLUTE
 
 
 @torch.no_grad()
-def make(positions: tuple[PositionConfig, ...], dtype: torch.dtype = torch.float64, **changes: Any) -> EncoderDecoder:
+def make(positions: tuple[P, ...], dtype: torch.dtype = torch.float64, **changes: Any) -> EncoderDecoder:
     """A small network of one seed, whose tables and gates are large enough to matter."""
     torch.manual_seed(0)
     network = build_network(changed(CONFIG, positions=positions, **changes)).eval().to(dtype)
@@ -160,7 +159,7 @@ def seen_of(network: EncoderDecoder) -> dict[tuple[str, int], Tensor]:
     return {(kind, layer): seen[kind, layer] for kind in ("encoder", "decoder") for layer in range(2)}
 
 
-def seen_weights(positions: tuple[PositionConfig, ...]) -> dict[tuple[str, int], Tensor]:
+def seen_weights(positions: tuple[P, ...]) -> dict[tuple[str, int], Tensor]:
     """Attention of the same network but for its positions, which take no random number from the rest."""
     network = make(positions)
     network.load_state_dict(make(()).state_dict(), strict=False)
@@ -334,7 +333,7 @@ def test_a_scheme_that_cannot_be_or_does_not_fit_the_network_is_refused() -> Non
         ({"kind": "disentangled", "heads": [0]}, "`heads` is not supported for disentangled positions"),
         ({"kind": "disentangled", "n_buckets": 8, "max_distance": 7}, "may be `max_distance`, 7, at most: got 8"),
     ):
-        fails(RecipeError, message, PositionConfig, **given)
+        fails(RecipeError, message, P, **given)
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (P("shaw", heads=(0, 2)), {}, r"`positions.heads` count from 0 to 1: got \(0, 2\)"),
         (P("shaw", layers=(2,)), {}, r"`positions.layers` count from 0 to 1: got \(2,\)"),
@@ -350,7 +349,7 @@ def test_a_scheme_that_cannot_be_or_does_not_fit_the_network_is_refused() -> Non
 
 
 RECIPE = "task: translation\ndata: {train: {source: a.en, target: a.pt}}\nnetwork:\n  positions: "
-WRITTEN: dict[str, PositionConfig | tuple[PositionConfig, ...]] = {
+WRITTEN: dict[str, P | tuple[P, ...]] = {
     "rotary": P("rotary"),
     "[sinusoidal, {kind: shaw, max_distance: 8}]": (P("sinusoidal"), P("shaw", max_distance=8)),
     "[alibi]": (P("alibi"),),
