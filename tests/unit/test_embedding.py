@@ -12,8 +12,8 @@ from atento.base.errors import AtentoWarning, RecipeError, UsageError
 from atento.model import Model
 from atento.networks import Encoder, presets
 from atento.networks.heads import TEXT_POOLINGS, pool_text
-from atento.text import Tokenizer
 from failing import fails
+from tiny_families import of_words
 
 WORDS = ("o", "gato", "pulou", "alto", "corre", "casa")
 
@@ -21,11 +21,8 @@ WORDS = ("o", "gato", "pulou", "alto", "corre", "casa")
 @pytest.fixture
 def model() -> Model:
     """A tiny encoder of three layers over six words."""
-    tokenizer = Tokenizer.from_vocabulary("word", WORDS)
     torch.manual_seed(0)
-    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
-    sizes: dict[str, Any] = {"d_model": 8, "d_ff": 12, "n_layers": 3, "max_len": 6}
-    config = presets.bert_tiny(vocab_size=tokenizer.vocab_size, **sizes, ids=ids | {"start": tokenizer.bos_id})
+    config, tokenizer = of_words(presets.bert_tiny(d_model=8, d_ff=12, n_layers=3, max_len=6), WORDS)
     network = Encoder(config).double().eval()
     with torch.no_grad():
         for parameter in network.parameters():

@@ -1,5 +1,6 @@
 """Encoders in 8 bits with fixed scales: the equation, the products of the processor, the folder, verbs, bad input."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 import atento
 from atento.base.errors import AtentoWarning, CapabilityError, DataError, ModelError, UsageError
-from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network import changed
 from atento.config.tables.head_kinds import HeadConfig
 from atento.inference import choose
 from atento.inference.choose import reader
@@ -21,13 +22,13 @@ from atento.inference.int8_linear import FixedInt8Linear
 from atento.inference.packed_linear import has_int8_products
 from atento.model import Model
 from atento.models.initial_model import initial_model
-from atento.networks import Encoder, build_network
+from atento.networks import Encoder
 from atento.networks.int8_projection import Int8Projection
-from atento.text import Tokenizer
 from atento_cli.commands.convert import register
 from atento_cli.convert.layouts import _Inputs, calibrate, convert, int8_map
 from failing import fails
-from tiny_families import tiny_config
+from tensors import distance
+from tiny_families import of_words, tiny_config, tiny_network
 
 ROWS = torch.randint(5, 40, (60, 12), generator=torch.Generator().manual_seed(7)).tolist()
 WORDS = tuple(f"palavra{number}" for number in range(40))
@@ -35,26 +36,12 @@ KINDS = ("bert-base", "roberta-base", "mpnet-base", "albert-base", "modernbert-b
 needs_products = pytest.mark.skipif(not has_int8_products(), reason="no products of integers here")
 
 
-def network_of(config: NetworkConfig) -> Encoder:
-    """An encoder whose layers change their input."""
-    torch.manual_seed(1)
-    network = build_network(config)
-    assert isinstance(network, Encoder)
-    with torch.no_grad():
-        for weight in network.parameters():
-            if weight.dim() > 1:
-                weight.normal_(std=weight.shape[-1] ** -0.5)
-            else:
-                weight.add_(torch.randn_like(weight) * 0.2)
-    return network.eval().requires_grad_(False)
+network_of: Any = partial(tiny_network, seed=1, scale=1.0, shift=0.2)  # layers change their input
 
 
 def model_of(name: str = "bert-base", **changes: Any) -> Model:
     """A model of random weights over 40 words."""
-    tokenizer = Tokenizer.from_vocabulary("word", WORDS)
-    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
-    ids["start"] = tokenizer.bos_id
-    config = changed(tiny_config(name), vocab_size=tokenizer.vocab_size, max_len=64, ids=ids, **changes)
+    config, tokenizer = of_words(changed(tiny_config(name), max_len=64, **changes), WORDS)
     return Model(network_of(config), tokenizer, {"name": "tiny", "task": "embedding"}, None)
 
 
@@ -74,12 +61,6 @@ def in_int8(folder: Path, model: Model) -> Path:
     model.save(folder / "model")
     convert(folder / "model", folder / "int8", "atento", precision="int8", calibrate=written(folder))
     return folder / "int8"
-
-
-def distance(vectors: Any, expected: Any) -> float:
-    """The largest distance of a vector from the expected one, relative to the expected norm."""
-    vectors, expected = torch.as_tensor(vectors), torch.as_tensor(expected)
-    return float(((vectors - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
 
 
 def batch(lengths: tuple[int, ...] = (7, 12, 7, 1, 12)) -> dict[str, Tensor]:

@@ -22,9 +22,9 @@ from atento.model import Model
 from atento.networks import Encoder, Network, build_network, parameter_count
 from atento.networks.int8_projection import Int8Table, multiplies_by_table
 from atento.networks.layers import TokenEmbedding
-from atento.text import Tokenizer
 from atento_cli.options import ModelOptions
 from failing import fails
+from tiny_families import of_words
 
 pytestmark = pytest.mark.skipif(not has_packed_products(), reason="no packed products here")
 _CONFIG = NetworkConfig(
@@ -211,10 +211,7 @@ def test_gradients_of_inputs_and_explanations_pass_through_packed_maps() -> None
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A decoder's folder."""
-    tokenizer = Tokenizer.from_vocabulary("word", tuple(f"p{number}" for number in range(14)))
-    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk")}
-    ids["start"] = tokenizer.bos_id
-    config = changed(network_in("decoder").config, vocab_size=tokenizer.vocab_size, ids=ids)
+    config, tokenizer = of_words(network_in("decoder").config, (f"p{number}" for number in range(14)))
     network = build_network(config).eval()
     about = {"name": "tiny", "task": "language-modeling", "network": network_to_dict(config)}
     return Model(network, tokenizer, about, None).save(tmp_path_factory.mktemp("packed") / "model")
