@@ -9,23 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from atento.attention import attend
-from atento.attention.masks import (
-    Mask,
-    allowed_pairs,
-    bidirectional,
-    blocks,
-    causal,
-    dilated,
-    documents,
-    global_tokens,
-    lookahead,
-    padding,
-    per_head,
-    predicate,
-    prefix,
-    window,
-)
+from atento.attention import attend, masks
+from atento.attention.masks import Mask, allowed_pairs, bidirectional, causal, documents, padding, prefix, window
 from atento.attention.prove import Proof, prove
 from atento.base.errors import UsageError
 from atento.config.sections.network import NetworkConfig
@@ -37,14 +22,14 @@ B, L, H, D = 2, 6, 2, 8
 Norm = Literal["pre", "post"]
 DOCUMENTS = torch.tensor([[0, 0, 1, 1, 1, 2], [0, 0, 0, 1, 1, -1]])
 MASKS: list[Mask] = [
-    *(bidirectional(), causal(), lookahead(1), prefix(3), prefix(torch.tensor([1, 4])), window(1, 0), window(0, 2)),
-    *(window(1, 1) | global_tokens(1), dilated(2), dilated(2, 2) & causal()),
+    *(bidirectional(), causal(), masks.lookahead(1), prefix(3), prefix(torch.tensor([1, 4])), window(1, 0)),
+    *(window(0, 2), window(1, 1) | masks.global_tokens(1), masks.dilated(2), masks.dilated(2, 2) & causal()),
     *(causal() | allowed_pairs({(0, 3), (2, 5)}), allowed_pairs({(3, 1), (1, 5)})),
-    blocks(torch.tensor([[True, False, False], [True, True, False], [False, True, True]]), 2),
-    per_head([window(1, 0), allowed_pairs({(0, 4)})]),
+    masks.blocks(torch.tensor([[True, False, False], [True, True, False], [False, True, True]]), 2),
+    masks.per_head([window(1, 0), allowed_pairs({(0, 4)})]),
     *(padding(torch.tensor([6, 4])), causal() & padding(torch.tensor([3, 6])), ~window(1, 1)),
     *(documents(DOCUMENTS), causal() & documents(DOCUMENTS)),
-    predicate(lambda b, h, q, k: (q + k) % 3 == 0, "thirds"),
+    masks.predicate(lambda b, h, q, k: (q + k) % 3 == 0, "thirds"),
 ]
 
 
@@ -169,15 +154,17 @@ class Plant:
         elif kind == "causal padding":
             right, wrong = causal() & padding(self.length - self.lengths), causal()
         elif kind == "off by one":
-            wrong = lookahead(1)
+            wrong = masks.lookahead(1)
         elif kind == "packing":
             right, wrong = causal() & documents((torch.arange(self.length) >= self.cut[:, None]).long()), causal()
         elif kind == "one pair":
             wrong = causal() | allowed_pairs({(0, self.length - 1)})
         elif kind == "one head":
-            wrong = per_head([lookahead(1) if head == self.head else causal() for head in range(self.n_heads)])
+            wrong = masks.per_head(
+                [masks.lookahead(1) if head == self.head else causal() for head in range(self.n_heads)]
+            )
         else:
-            layers = [lookahead(1) if layer == self.layer else causal() for layer in range(self.n_layers)]
+            layers = [masks.lookahead(1) if layer == self.layer else causal() for layer in range(self.n_layers)]
             return [right] * self.n_layers, layers
         return [right] * self.n_layers, [wrong] * self.n_layers
 
