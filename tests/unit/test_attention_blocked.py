@@ -282,12 +282,12 @@ def test_a19_work_grows_with_what_the_mask_allows(monkeypatch: pytest.MonkeyPatc
         assert sum(scores) <= share * n * n and max(scores) <= 4 << 16, mask
 
 
-LONG = [masks.causal(), masks.window(64, 64) | masks.global_tokens(2)]
+LONG = [None, masks.causal(), masks.window(64, 64) | masks.global_tokens(2)]
 LONG.append(masks.documents(torch.arange(1024).view(1, -1) // 150))
 
 
 @pytest.mark.parametrize("mask", LONG, ids=repr)
-def test_a19_no_square_is_ever_made(mask: masks.Mask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a19_b10_no_square_is_ever_made(mask: masks.Mask | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 1,024 positions, with all that is added, forward and backward: less than a byte a pair of one head."""
     n, size = 1024, 1 << 14
     monkeypatch.setattr(query_blocks, "_PART_SCORES", size)

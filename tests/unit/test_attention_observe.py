@@ -118,18 +118,6 @@ def test_another_network_is_not_seen_and_observations_nest(network: EncoderDecod
     assert inner["encoder", 0].shape == outer["encoder", 0].shape == (2, 4, 5, 5)
 
 
-def test_h12_rows_of_cached_steps_are_joined(network: EncoderDecoder) -> None:
-    """Decoding one token at a time shows what one forward pass over the output shows."""
-    source = SOURCE[:1]
-    with observe(network) as steps:
-        [[best]] = generate(network, source, Greedy(), max_new_tokens=4, eos_id=())
-    with observe(network) as whole:
-        network(source, torch.tensor([[CONFIG.start_id, *best.ids[:-1]]]))
-    for kind, layer in (("decoder", 0), ("decoder", 2), ("cross", 0), ("cross", 2)):
-        assert steps[kind, layer].shape == whole[kind, layer].shape
-        torch.testing.assert_close(steps[kind, layer], whole[kind, layer], rtol=0, atol=1e-5)
-
-
 def test_what_was_not_observed_is_said(network: EncoderDecoder) -> None:
     with observe(network) as seen:
         run(network)
@@ -154,7 +142,7 @@ def test_what_was_not_observed_is_said(network: EncoderDecoder) -> None:
 
 
 @pytest.mark.parametrize("width", [1, 3])
-def test_under_beam_search_the_best_output_of_each_sentence_is_seen(network: EncoderDecoder, width: int) -> None:
+def test_h12_under_a_search_the_best_output_of_each_sentence_is_seen(network: EncoderDecoder, width: int) -> None:
     """Beams reorder and sentences of a batch end at different lengths; what is seen is each one's own forced pass."""
     with observe(network) as seen:
         found = generate(network, SOURCE, Beam(width), max_new_tokens=[7, 3], token_mask=REAL)

@@ -243,7 +243,7 @@ def test_c1_c7_layer_norm_by_hand_where_it_stands_and_the_order_of_the_layers() 
     assert encoder_block.cross_attention is None and encoder_block.cross_attention_residual is None
 
 
-def test_c2_c4_c5_feed_forward_embedding_and_output_by_their_formulas() -> None:
+def test_c2_c3_c4_c5_feed_forward_embedding_and_output_by_their_formulas() -> None:
     """max(0, x W1 + b1) W2 + b2, or x·Φ(x) in the middle; each position alike."""
     torch.manual_seed(0)
     x = torch.randn(2, 3, 4, dtype=torch.float64)
@@ -266,8 +266,10 @@ def test_c2_c4_c5_feed_forward_embedding_and_output_by_their_formulas() -> None:
     torch.testing.assert_close(placed.source_inputs(x), placed.source_inputs.positions(x))
     assert torch.equal(bare.source_inputs(same), same)
     for tied in (True, False):
-        network = make(output={"tied": tied})
+        network = make(output={"tied": tied}, n_decoder_layers=3)
+        assert (len(network.encoder.blocks), len(network.decoder.blocks)) == (2, 3)
         out = network(SOURCE, TARGET)
+        assert out.hidden.shape == (2, 4, 8) and out.encoded.shape == (2, 5, 8)
         assert isinstance(out, Output) and out.logits is not None and out.logits.shape == (2, 4, 13)
         torch.testing.assert_close(out.logits.softmax(-1).sum(-1), torch.ones(2, 4).double())
         torch.testing.assert_close(out.logits, out.hidden @ network.projection.T)
@@ -276,15 +278,6 @@ def test_c2_c4_c5_feed_forward_embedding_and_output_by_their_formulas() -> None:
         rest = sum(p.numel() for n, p in network.named_parameters() if n not in tables)
         assert parameter_count(network) == rest + (1 if tied else 2) * 13 * 8
         assert network(SOURCE, TARGET, project=False).logits is None
-
-
-@pytest.mark.parametrize("layers", [1, 3])
-@pytest.mark.parametrize("length", [1, 4])
-def test_c3_shape_in_is_shape_out(layers: int, length: int) -> None:
-    network = make(n_layers=layers, n_decoder_layers=2)
-    x = torch.randn(2, length, 8, dtype=torch.float64)
-    assert network.encoder(x).shape == network.decoder(x, memory=torch.randn(2, 7, 8).double()).shape == x.shape
-    assert len(network.encoder.blocks) == layers and len(network.decoder.blocks) == 2
 
 
 def test_dropout_depends_on_the_randomness_given_only_while_training_with_the_rate_of_its_place(monkeypatch) -> None:

@@ -172,16 +172,10 @@ def test_a_full_disk_leaves_the_file_as_it_was(name: str, tmp_path: Path) -> Non
         assert path.read_bytes() == TEXT and len(list(tmp_path.iterdir())) == 1
 
 
-def test_c15_neighbours_are_by_cosine_whatever_the_lengths() -> None:
-    rows = [(1.0, 0.0), (100.0, 100.0), (0.0, 2.0), (-3.0, 0.0), (0.0, 0.0)]
-    vectors = Vectors(["east", "north-east", "north", "west", "nowhere"], np.array(rows))
-    found = vectors.neighbours("east", 3)
-    assert [word for word, _ in found] == ["north-east", "north", "nowhere"]
-    assert [cosine for _, cosine in found] == pytest.approx([math.sqrt(0.5), 0.0, 0.0], abs=1e-6)
-    *others, (last, cosine) = vectors.neighbours("east")
-    assert len(others) == 3 and last == "west" and cosine == pytest.approx(-1.0)
-    assert "east" in vectors and "south" not in vectors and len(vectors) == 5
-    assert vectors["north"].tolist() == [0.0, 2.0]
+def test_words_and_vectors_that_cannot_be_are_refused() -> None:
+    assert (
+        "gato" in sample() and "gata" not in sample() and len(sample()) == 2 and sample()["gato"].tolist() == [1, -2.5]
+    )
     fails(DataError, r"one row a word: got \(2, 3\) for 1 words", Vectors, ["a"], np.zeros((2, 3)))
     fails(DataError, r"words must differ .*: got 'a' twice", Vectors, ["a", "b", "a"], np.zeros((3, 1)))
     fails(DataError, r"vectors must be finite: that of 'b' is not", Vectors, ["a", "b"], np.array([[1.0], [np.inf]]))
@@ -193,14 +187,19 @@ def test_c15_neighbours_are_by_cosine_whatever_the_lengths() -> None:
 @settings(max_examples=25)
 @given(st.integers(0, 1 << 32))
 def test_c15_neighbours_are_those_of_a_plain_loop(seed: int) -> None:
-    matrix = np.random.default_rng(seed).normal(size=(9, 3)).astype(np.float32)
+    """By cosine, whatever the lengths; that of a vector of zeros is 0."""
+    random = np.random.default_rng(seed)
+    matrix = (random.normal(size=(9, 3)) * random.uniform(0.01, 100, (9, 1))).astype(np.float32)
+    matrix[8] = 0
     vectors = Vectors([f"w{n}" for n in range(9)], matrix)
     wide = matrix.astype(np.float64)
 
     def cosine(a: int, b: int) -> float:
-        return float(wide[a] @ wide[b] / (np.linalg.norm(wide[a]) * np.linalg.norm(wide[b])))
+        return 0.0 if b == 8 else float(wide[a] @ wide[b] / (np.linalg.norm(wide[a]) * np.linalg.norm(wide[b])))
 
     expected = sorted((cosine(4, other) for other in range(9) if other != 4), reverse=True)
-    found = vectors.neighbours("w4", 8)
-    assert [value for _, value in found] == pytest.approx(expected, abs=1e-5)
+    found = vectors.neighbours("w4")
+    assert [value for _, value in found] == pytest.approx(expected, abs=1e-5) and vectors.neighbours("w4", 3) == found[
+        :3
+    ]
     assert all(value == pytest.approx(cosine(4, int(word[1:])), abs=1e-5) for word, value in found)
