@@ -173,9 +173,8 @@ def test_a_full_disk_leaves_the_file_as_it_was(name: str, tmp_path: Path) -> Non
 
 
 def test_words_and_vectors_that_cannot_be_are_refused() -> None:
-    assert (
-        "gato" in sample() and "gata" not in sample() and len(sample()) == 2 and sample()["gato"].tolist() == [1, -2.5]
-    )
+    assert "gato" in sample() and "gata" not in sample() and len(sample()) == 2
+    assert sample()["gato"].tolist() == [1, -2.5]
     fails(DataError, r"one row a word: got \(2, 3\) for 1 words", Vectors, ["a"], np.zeros((2, 3)))
     fails(DataError, r"words must differ .*: got 'a' twice", Vectors, ["a", "b", "a"], np.zeros((3, 1)))
     fails(DataError, r"vectors must be finite: that of 'b' is not", Vectors, ["a", "b"], np.array([[1.0], [np.inf]]))
@@ -199,7 +198,6 @@ def test_c15_neighbours_are_those_of_a_plain_loop(seed: int) -> None:
 
     expected = sorted((cosine(4, other) for other in range(9) if other != 4), reverse=True)
     found = vectors.neighbours("w4")
-    assert [value for _, value in found] == pytest.approx(expected, abs=1e-5) and vectors.neighbours("w4", 3) == found[
-        :3
-    ]
+    assert [value for _, value in found] == pytest.approx(expected, abs=1e-5)
+    assert found[:3] == vectors.neighbours("w4", 3)
     assert all(value == pytest.approx(cosine(4, int(word[1:])), abs=1e-5) for word, value in found)
