@@ -412,7 +412,7 @@ def test_dropout_of_attention_on_a_gpu(dtype: torch.dtype) -> None:
 def test_all_kernels_agree_on_a_gpu(name: str) -> None:
     """Outputs and gradients in float32, flex compiled."""
     results = []
-    for kernel in [name for name in KERNELS if name != "varlen"]:  # in 16 bits only: test_attention_varlen
+    for kernel in [name for name in KERNELS if name != "varlen"]:  # in 16 bits only: test_narrow_attention
         g = torch.Generator().manual_seed(1)
         q, k, v = (torch.randn(B, H, n, 16, generator=g).cuda().requires_grad_() for n in (T, S, S))
         mask = MASKS[name]

@@ -42,8 +42,7 @@ from atento.training.step import Updater
 from cuda_twin import CudaTensor, cuda_twin
 from failing import fails
 from test_attention_kernels import MASKS, B, H, S, T, check_dropout
-from test_attention_varlen import MASKS as VARLEN_MASKS
-from test_attention_varlen import outcome, qkv
+from test_narrow_attention import PACKED, qkv, with_gradients
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, inputs, network_of
 
 Patch = pytest.MonkeyPatch
@@ -130,16 +129,17 @@ def varlen_attn(query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_
     return torch.cat(outputs)
 
 
-@pytest.mark.parametrize("name", VARLEN_MASKS)
+@pytest.mark.parametrize("name", PACKED)
 def test_varlen_is_given_what_pytorchs_kernel_takes(name: str, twin: None, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.nn.attention import varlen
 
     real = inspect.signature(varlen.varlen_attn)
     assert inspect.signature(varlen_attn).parameters.keys() <= real.parameters.keys()
     monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
-    leaves, mask = qkv(torch.float32), VARLEN_MASKS[name]
-    expected = outcome(leaves, "plain", mask)
-    found = outcome([x.to("cuda:0") for x in leaves], "varlen", mask.to("cuda:0") if isinstance(mask, Tensor) else mask)
+    leaves, mask = qkv(torch.float32), PACKED[name]
+    expected = with_gradients(leaves, "plain", mask=mask)
+    mask = mask.to("cuda:0") if isinstance(mask, Tensor) else mask
+    found = with_gradients([x.to("cuda:0") for x in leaves], "varlen", mask=mask)
     for got, plain in zip(found, expected):
         torch.testing.assert_close(got.cpu(), plain, rtol=0, atol=1e-5)
 
