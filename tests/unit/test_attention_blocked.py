@@ -141,16 +141,11 @@ def test_a19_equals_the_plain_equation_for_tensors_as_masks(shape: tuple[int, ..
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", ["none", "causal", "window and global tokens", "squares by head", "documents"])
-def test_b_each_relative_scheme_by_itself(name: str, scheme: str) -> None:
-    assert_equal(MASKS[name], schemes=(scheme,))
-
-
-@pytest.mark.parametrize("scheme", ["T5", "Shaw"])
-@pytest.mark.parametrize("name", ["none", "documents", "window and global tokens"])
-def test_b_places_that_differ_by_row(name: str, scheme: str) -> None:
+def test_b_each_relative_scheme_by_itself_also_at_places_that_differ_by_row(name: str, scheme: str) -> None:
     """Packed texts count from 0 again, in each row elsewhere."""
     at = torch.stack([torch.arange(S) % 9, (torch.arange(S) * 3) % 20])
-    assert_equal(MASKS[name], schemes=(scheme,), positions=QueryKeyPositions(at, at, consecutive=False))
+    for positions in (None, QueryKeyPositions(at, at, consecutive=False)):
+        assert_equal(MASKS[name], schemes=(scheme,), positions=positions)
 
 
 @pytest.mark.covering(2)

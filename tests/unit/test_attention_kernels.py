@@ -98,12 +98,12 @@ def test_a3_output_and_weights_equal_two_loops(name: str, kernel: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", MASKS)
 def test_a3_all_kernels_agree_with_gradients(name: str, dtype: torch.dtype) -> None:
-    """float32 1e-5, float64 1e-10: outputs and the gradients of q, k, v and the bias, and all of them finite."""
+    """float32 1e-5, float64 1e-10: outputs, and gradients of q, k, v (fewer heads) and the bias, all of them finite."""
     atol = 1e-5 if dtype == torch.float32 else 1e-10
     bias = torch.randn(1, H, T, S, generator=torch.Generator().manual_seed(9), dtype=dtype)
     results = []
     for kernel in ON_CPU:
-        q, k, v, own_bias = leaves = [x.requires_grad_() for x in (*qkv(dtype), bias.clone())]
+        q, k, v, own_bias = leaves = [x.requires_grad_() for x in (*qkv(dtype, kv_heads=2), bias.clone())]
         out = attend(q, k, v, mask=MASKS[name], bias=own_bias, kernel=kernel)
         (out * torch.arange(out.numel(), dtype=dtype).view_as(out).sin()).sum().backward()
         results.append([out.detach(), *(x.grad for x in leaves)])
@@ -111,13 +111,6 @@ def test_a3_all_kernels_agree_with_gradients(name: str, dtype: torch.dtype) -> N
         assert bool(plain.isfinite().all())
         for other in others:
             torch.testing.assert_close(other, plain, rtol=0, atol=atol)
-
-
-@pytest.mark.parametrize("kernel", ON_CPU)
-@pytest.mark.parametrize("form", [bidirectional(), causal(), padding(torch.tensor([0, 2]))], ids=repr)
-def test_a3_gradients_equal_finite_differences(kernel: str, form: Mask) -> None:
-    inputs = tuple(x.requires_grad_() for x in qkv(t=2, s=3, kv_heads=2))
-    assert torch.autograd.gradcheck(lambda q, k, v: attend(q, k, v, mask=form, kernel=kernel), inputs)
 
 
 @pytest.mark.parametrize("kernel", ON_CPU)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import typer
+from click.testing import Result
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
@@ -56,10 +57,17 @@ def written(folder: Path, text: str = "\n".join(sentences(120, seed=6))) -> Path
     return file
 
 
+def command(*arguments: object) -> Result:
+    app = typer.Typer()
+    register(app)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
 def in_int8(folder: Path, model: Model) -> Path:
     """A folder of the model in 8 bits."""
-    model.save(folder / "model")
-    convert(folder / "model", folder / "int8", "atento", precision="int8", calibrate=written(folder))
+    options = ("--to", "atento", "--precision", "int8", "--calibrate", written(folder))
+    done = command(model.save(folder / "model"), "--out", folder / "int8", *options)
+    assert done.exit_code == 0, done.output
     return folder / "int8"
 
 
@@ -221,6 +229,8 @@ def test_what_has_no_fixed_scales(tmp_path: Path) -> None:
     ]
     for call, error, said in refused:
         fails(error, said, call)
+    done = command(plain, "--out", out, "--calibrate", file, "--to", "onnx")
+    assert "`--calibrate` is for `--to atento --precision int8`" in str(done.exception)
     assert not out.exists()
 
 
@@ -242,15 +252,3 @@ def test_matrices_are_stored_in_8_bits_and_read_in_float32(name: str, tmp_path: 
     fails(UsageError, "for the layout atento", model.save, tmp_path / "other", layout="huggingface", precision="int8")
     if name == "micro-world-en-pt":
         assert small.translate("The white cat sleeps.") == "O gato branco dorme."
-
-
-def test_the_command(tmp_path: Path) -> None:
-    app = typer.Typer()
-    register(app)
-    model_of().save(tmp_path / "model")
-    arguments = [str(tmp_path / "model"), "--out", str(tmp_path / "int8"), "--calibrate", str(written(tmp_path))]
-    refused = CliRunner().invoke(app, [*arguments, "--to", "onnx"])
-    assert "`--calibrate` is for `--to atento --precision int8`" in str(refused.exception)
-    done = CliRunner().invoke(app, [*arguments, "--to", "atento", "--precision", "int8"])
-    assert done.exit_code == 0, done.output
-    assert atento.load(tmp_path / "int8").precision == "int8"

@@ -89,9 +89,6 @@ def stored(network: EncoderDecoder) -> set[str]:
     return {name for name, _ in network.named_parameters() if "positions." in name}
 
 
-# Decoding -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.covering
 @pytest.mark.parametrize("cuts", [[1, 2, 3, 4, 5, 6], [2, 5, 6]])
 @pytest.mark.parametrize("name", SCHEMES)
@@ -145,9 +142,6 @@ def test_grouped_heads_equal_repeated_ones(name: str) -> None:
     for t in range(6):
         out = logits(grouped, SOURCE if t == 0 else None, TARGET[:, t : t + 1], source_token_mask=REAL, state=state)
         torch.testing.assert_close(out[:, 0], expected[:, t], rtol=0, atol=1e-12)
-
-
-# Layers, heads, tables ----------------------------------------------------------------------------------------------
 
 
 KINDS: list[Any] = ["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix"]
@@ -264,13 +258,8 @@ def test_a13_b2_b7_b8_all_learns_bfloat16_stays_near_order_counts_shifts_and_pac
     assert float((moved - out).abs().max()) > 1e-2
 
 
-# Order --------------------------------------------------------------------------------------------------------------
-
 TEXT = torch.tensor([[5, 6, 7, 8, 3, 5], [9, 4, 3, 11, 12, 1]])
 PERMUTED = torch.tensor([3, 0, 5, 1, 4, 2])
-
-
-# Storage ------------------------------------------------------------------------------------------------------------
 
 
 def saved(network: EncoderDecoder, folder: Path) -> Path:
@@ -312,9 +301,6 @@ def test_b1_b8_w11_positions_of_float64_when_loaded_and_rotated(tmp_path: Path) 
         near = encoded(network, SOURCE, torch.arange(5).expand(2, -1))
         far = encoded(network, SOURCE, torch.arange(50_000, 50_005).expand(2, -1))
         torch.testing.assert_close(far, near, rtol=0, atol=1e-9)
-
-
-# Configuration ------------------------------------------------------------------------------------------------------
 
 
 def test_a_scheme_that_cannot_be_or_does_not_fit_the_network_is_refused() -> None:

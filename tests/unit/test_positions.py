@@ -110,9 +110,6 @@ def test_b1_w11_in_float64_formulas_and_slopes_hold_to_their_last_digits() -> No
     torch.testing.assert_close(at[:, 0], -7 * torch.tensor(expected, dtype=torch.float64), rtol=1e-15, atol=0)
 
 
-# Learned ------------------------------------------------------------------------------------------------------------
-
-
 def numbered(rows: int, d_model: int, shift: int = 0) -> Learned:
     """A table whose row n holds n, n + 1/10, n + 2/10 ..."""
     part = Learned(rows - shift, d_model, shift)
@@ -182,9 +179,6 @@ def test_b2_interpolated_keeps_both_ends_and_straight_lines(own: int, new: int, 
     assert torch.equal(longer.weight[:shift], part.weight[:shift])
     line = torch.linspace(shift, shift + own - 1, new, dtype=torch.float64)[:, None] + torch.tensor([0.0, 0.1])
     torch.testing.assert_close(longer.vectors(new).detach(), line, rtol=0, atol=1e-5)  # drawn in float32
-
-
-# Rotary -------------------------------------------------------------------------------------------------------------
 
 
 def test_rotary_keeps_types_and_the_other_heads() -> None:
@@ -272,8 +266,6 @@ def test_stretches_and_positions_that_cannot_be_are_refused() -> None:
     ):
         fails(ValueError, message, make)
 
-
-# Query and key positions ------------------------------------------------------------------------------------------
 
 IDS = torch.tensor([[0, 1, 2, 3, 9, 10, 11], [5, 5, 6, 0, 1, 2, 30]])  # positions by row, in no order
 

@@ -56,9 +56,6 @@ def made(name: str) -> tuple[Any, ...]:
     return tuple(filled(scheme, 10 * n + 5) for n, scheme in enumerate(SCHEMES[name]()))
 
 
-# The pair-by-pair reference -----------------------------------------------------------------------------------------
-
-
 def pair(scheme: nn.Module, q: Tensor, distance: int, scale: float) -> tuple[Tensor, Tensor]:
     """What one pair gets: q (H,K) -> scores (H,), values (H,K); from the tables and the papers alone."""
     nothing = torch.zeros(H, K, dtype=q.dtype)
@@ -136,8 +133,6 @@ def test_b4_b5_b6_b7_schemes_and_sums_equal_the_formula_pair_by_pair(name: str, 
         torch.testing.assert_close(seen, weights, rtol=0, atol=atol)
 
 
-# All kernels --------------------------------------------------------------------------------------------------------
-
 L = 40
 MASKS: dict[str, Mask | Tensor | None] = {
     "none": None,
@@ -214,9 +209,6 @@ def test_rows_of_the_weights_are_the_rows_of_all_weights(name: str, kind: str, r
     torch.testing.assert_close(attention_weights(q, k, rows=rows, **options), whole[:, :, rows], rtol=0, atol=1e-12)
 
 
-# Each scheme --------------------------------------------------------------------------------------------------------
-
-
 def test_t5_golden_buckets_and_alibi_slopes() -> None:
     """Section 3, both directions and one."""
     both = torch.tensor([-200, -128, -64, -20, -8, -1, 0, 1, 7, 8, 20, 64, 127, 128, 200])
@@ -246,9 +238,6 @@ def test_t5_buckets_grow_with_the_distance_and_use_every_bucket(n: int, beyond: 
     assert bool((behind[far:] == half - 1).all())
     ahead = t5_buckets(torch.arange(1, 2 * far), n, far, both)
     assert torch.equal(ahead, behind[1:] + half) if both else bool((ahead == 0).all())
-
-
-# Gates --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["t5", "alibi", "matrix", "shaw"])
