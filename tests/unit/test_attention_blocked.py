@@ -102,7 +102,6 @@ def run(
     modules = made(schemes, dtype)
     relative = RelativeTerms(tuple(modules), positions or QueryKeyPositions.arange(t, S)) if modules else None  # type: ignore[arg-type]
     q, k, v, own = (leaves.get(name) for name in ("q", "k", "v", "bias"))
-    assert q is not None and k is not None and v is not None
     more: Any = {"dropout": dropout, "random": Randomness(5), "kernel": kernel}
     out = attend(q, k, v, mask=mask, bias=own, relative=relative, **more)
     (out * some(*out.shape, seed=3, dtype=dtype)).sum().backward()

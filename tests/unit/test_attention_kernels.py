@@ -259,10 +259,7 @@ def test_what_does_not_go_together_is_refused() -> None:
         ({"mask": causal}, "a mask is a value: call the function, as in mask=causal()"),
         ({"mask": torch.zeros(3, 3).double()}, "a mask must be boolean, True = may attend: got torch.float64"),
         ({"kernel": 3}, "unknown kernel 3. Known: "),
-        (
-            {"kernel": "fuse"},
-            "unknown kernel 'fuse'; did you mean 'fused'? Known: auto, blocked, flex, fused, narrow, p",
-        ),
+        ({"kernel": "fuse"}, "unknown kernel 'fuse'; did you mean 'fused'? Known: auto, blocked, flex, fused, narrow,"),
         ({"v": torch.zeros(2, 2, 3, 4)}, "batch rows of q, k and v must agree, or be 1: got 1, 1 and 2"),
         ({"mask": padding(torch.tensor([1, 2]))}, "the mask padding is for 2 batch rows: got 1"),
         ({"mask": torch.ones(2, 1, 3, 3).bool()}, "`mask` must broadcast to (1, 2, 3, 3), (B,H,T,S): got (2, 1, 3, 3)"),

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from atento.attention import attention_weights, observe
 from atento.attention.masks import causal, padding, window
-from atento.attention.multihead import MultiHeadAttention
 from atento.base.errors import UsageError
 from atento.config.sections.network import NetworkConfig
 from atento.decoding import Beam, Greedy, generate
@@ -33,9 +32,7 @@ def network() -> EncoderDecoder:
 
 
 def run(network: EncoderDecoder) -> Tensor:
-    logits = network(SOURCE, TARGET, source_token_mask=REAL).logits
-    assert logits is not None
-    return logits.detach()
+    return network(SOURCE, TARGET, source_token_mask=REAL).logits.detach()
 
 
 def test_a11_three_uses_in_one_model_per_layer_and_head(network: EncoderDecoder) -> None:
@@ -68,7 +65,6 @@ def test_looking_changes_nothing_and_the_weights_are_those_of_the_equation(netwo
     with observe(network) as seen:
         network.encode(SOURCE, source_token_mask=REAL)
     attention = network.encoder.blocks[0].self_attention
-    assert isinstance(attention, MultiHeadAttention)
     x = network.source_inputs.positions(network.embedding(SOURCE))
     parts = attention.head_weights()
     q, k = (torch.einsum("bld,hdk->bhlk", x, parts[name]) for name in ("query", "key"))

@@ -113,7 +113,6 @@ def test_c15_negatives_follow_the_counts_to_the_power(mode: Mode, exponent: floa
     config = CBOWConfig(window=2, mode=mode, negatives=20, subsample=0.0, exponent=exponent)
     drawn: Counter[int] = Counter()
     for one in Windows([text], 7, config, seed=5, batch_size=100).epoch(0):
-        assert one.negatives is not None
         targets = one.context.shape if mode == "skip-gram" else one.centre.shape
         assert one.negatives.shape == (*targets, 20)
         drawn.update(one.negatives.flatten().tolist())
@@ -136,7 +135,6 @@ def test_c15_words_are_numbered_by_count_and_a_set_predicts_by_its_mean() -> Non
     output = network(ids, token_mask=real)
     v = network.vectors
     means = torch.stack([(v[2] + v[3] + v[3]) / 3, v[1]])
-    assert output.pooled is not None and output.logits is not None
     torch.testing.assert_close(output.pooled, means)
     torch.testing.assert_close(output.logits, means @ network.output_weight.T)
     assert output.hidden.shape == (2, 3, 4) and (output.hidden[1, 1:] == 0).all()

@@ -265,9 +265,7 @@ def test_the_threshold_decides_between_an_answer_and_none() -> None:
 
     def best(threshold: float, context: str = CONTEXT, unanswerable: bool = True, **changes: int) -> list[str]:
         options = {"n_best": 2, "max_answer": 30, "null_threshold": threshold} | changes
-        return [
-            found.text for found in answers_of(network, tokenizer, ["onde ?"], [context], unanswerable, **options)[0]
-        ]
+        return [one.text for one in answers_of(network, tokenizer, ["onde ?"], [context], unanswerable, **options)[0]]
 
     assert best(difference - 0.01)[0] == "" and best(difference + 0.01)[0] != ""
     assert best(difference - 0.01, unanswerable=False)[0] != ""

@@ -48,7 +48,6 @@ def test_every_score_is_the_sum_of_three_products(n_buckets: int) -> None:
     parts = decompose(layer, x, position_terms=terms(scheme, 9))
     assert list(parts) == ["content", "content-to-position", "position-to-content"]
     total = torch.stack(list(parts.values())).sum(dim=0)
-    assert scheme.norm is not None
     positions = scheme.norm(scheme.weight)
     heads = layer.head_weights()
     biases = layer.input.bias.view(3, H, K)
@@ -74,7 +73,6 @@ def test_the_blocked_kernel_equals_the_plain_one(mask: Any, dropout: float, monk
         q, k, v = (normal(B, H, L, K, seed=n).requires_grad_() for n in range(3))
         out = attend(q, k, v, mask=mask, relative=relative, dropout=dropout, random=Randomness(3), kernel=kernel)
         (out * normal(*out.shape, seed=9)).sum().backward()
-        assert layer.input.weight.grad is not None
         projections = layer.input.weight.grad[: 2 * H * K]
         results[kernel] = [out, q.grad, k.grad, v.grad, scheme.weight.grad, scheme.norm.weight.grad, projections]  # type: ignore[union-attr]
     for plain, ours in zip(results["plain"], results["blocked"]):
@@ -136,9 +134,7 @@ def test_the_convolution_reads_neighbours_and_no_padding() -> None:
     torch.testing.assert_close(network(ids, token_mask=real).hidden[:, :4], network(ids[:, :4]).hidden)
     x = network.inputs(network.embedding(ids[:, :4]))
     part = network.stack.convolution
-    assert part is not None
     weight, bias = part.conv.weight, part.conv.bias
-    assert bias is not None
     sums = [sum(weight[:, :, 1 + d] @ x[0, i + d] for d in (-1, 0, 1) if 0 <= i + d < 4) + bias for i in range(4)]
     expected = part.norm(torch.nn.functional.gelu(torch.stack(sums)))
     torch.testing.assert_close(part(x, torch.zeros_like(x), None)[0], expected)

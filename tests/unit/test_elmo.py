@@ -125,7 +125,6 @@ def test_c14_padding_never_changes_a_state(skip: bool) -> None:
 def test_c14_each_direction_knows_its_own_side_only_and_layers_are_the_words_twice_then_both() -> None:
     """By gradients: state t of a direction depends on every word of its side, itself too, and on no other."""
     network = made(BY_WORDS)
-    assert network.embedding is not None
     places = torch.arange(6)  # each place has a word of its own
     for layer, pair in enumerate(network.directions(places[None])):
         for direction, states in enumerate(pair):

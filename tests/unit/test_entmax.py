@@ -109,14 +109,12 @@ def test_a17_gradient_of_alpha_at_softmax_and_of_each_head() -> None:
     z, g = draw(5, 6), draw(5, 6, seed=1)
     alpha = torch.ones((), dtype=torch.float64, requires_grad=True)
     (entmax(z, alpha) * g).sum().backward()
-    assert alpha.grad is not None
     step = ((entmax(z, 1 + 1e-6) - entmax(z, 1.0)) * g).sum() / 1e-6
     assert float(alpha.grad) == pytest.approx(float(step), abs=1e-4) and abs(float(step)) > 0.01
     z, g = draw(2, 3, 4, 5), draw(2, 3, 4, 5, seed=1)
     alpha = torch.tensor([1.0, 1.4, 2.0], dtype=torch.float64).view(3, 1, 1).requires_grad_()
     together = entmax(z, alpha)
     (together * g).sum().backward()
-    assert alpha.grad is not None
     for head, one in enumerate((1.0, 1.4, 2.0)):
         single = torch.tensor(one, dtype=torch.float64, requires_grad=True)
         p = entmax(z[:, head], single)
@@ -218,7 +216,6 @@ def test_a17_spans_equal_the_paper_in_loops_and_their_mask_is_what_they_leave() 
     span = AdaptiveSpan(2, 20, ramp=3, initial=4).double()
     with torch.no_grad():
         span.behind_logit.copy_(torch.tensor([-2.0, 0.3]))
-        assert span.ahead_logit is not None and span.ahead is not None
         span.ahead_logit.copy_(torch.tensor([-1.0, -6.0]))
     scores = draw(1, 2, 12, 12)
     found = softmax(span(scores, QueryKeyPositions.arange(12, 12)))

@@ -246,9 +246,7 @@ def test_b7_each_of_a_sum_by_itself_back_after_an_error() -> None:
     network = make(schemes, "decoder")
     assert ablation.scheme_names(network.config) == ["sinusoidal", "shaw", "t5 1", "t5 2", "learned"]
     effects = ablation.position_effects(network, lambda: float(run(network).logits.square().sum()))
-    assert list(effects) == ablation.scheme_names(network.config) and all(
-        abs(effect) > 1e-6 for effect in effects.values()
-    )
+    assert list(effects) == ablation.scheme_names(network.config) and min(map(abs, effects.values())) > 1e-6
     with without_scheme(network, "t5 2"):
         assert [len(layer) for layer in network.stack.positions.relative] == [1, 2]
     with without_scheme(network, "shaw"), without_scheme(network, "learned"):

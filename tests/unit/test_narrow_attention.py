@@ -85,8 +85,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     projection = multihead.Projection(1, 1)
     del projection.weight, projection.bias
     projection.weight, projection.bias = weight, bias  # type: ignore[assignment]
-    out: Tensor = projection(x)
-    return out
+    return projection(x)
 
 
 @pytest.mark.parametrize(("inner", "outer"), [(48, 32), (32, 48), (32, 32)])

@@ -71,17 +71,14 @@ def make(positions: tuple[P, ...], dtype: torch.dtype = torch.float64, **changes
 
 
 def logits(network: EncoderDecoder, *args: Any, **options: Any) -> Tensor:
-    out = network(*args, **options).logits
-    assert isinstance(out, Tensor)
-    return out.detach()
+    return network(*args, **options).logits.detach()
 
 
 @torch.no_grad()
 def encoded(network: EncoderDecoder, ids: Tensor, position_ids: Tensor | None = None, **options: Any) -> Tensor:
     """ids (B,L) through the encoder, at positions that may be given: (B,L,D)."""
     x = network.source_inputs.positions(network.embedding(ids), 0, position_ids)
-    out: Tensor = network.encoder(x, position_ids=position_ids, **options)
-    return out
+    return network.encoder(x, position_ids=position_ids, **options)
 
 
 def stored(network: EncoderDecoder) -> set[str]:
@@ -293,7 +290,6 @@ def test_b1_b8_w11_positions_of_float64_when_loaded_and_rotated(tmp_path: Path) 
     for side in ("source", "target"):
         weights[f"{side}_inputs.positions.schemes.0.weight"] = torch.tensor(rows, dtype=torch.float64)
     other.load_state_dict(weights)
-    assert isinstance(loaded, EncoderDecoder)
     torch.testing.assert_close(logits(loaded, SOURCE, TARGET), logits(other, SOURCE, TARGET), rtol=0, atol=1e-12)
     # Far or near, to the last digits but those that a float64 angle of 50,000 has lost
     for interleaved in (False, True):
@@ -347,20 +343,18 @@ WRITTEN["[learned, {kind: t5, layers: [0, 1], heads: 0, gate: true, shared: fals
 
 def test_a_recipe_names_a_scheme_or_lists_several_and_a_wrong_one_with_place_and_rule(tmp_path: Path) -> None:
     """Read, written whole and read again; over a preset too, and from the command line."""
-    for written in WRITTEN:
+    for written, schemes in WRITTEN.items():
         path = tmp_path / "my.yaml"
         path.write_text(RECIPE + written + "\n", encoding="utf-8")
         loaded = load_recipe(path, environment={})
-        assert loaded.recipe.network.positions == WRITTEN[written]
+        assert loaded.recipe.network.positions == schemes
         (tmp_path / "whole.yaml").write_text(dump_recipe(loaded.recipe), encoding="utf-8")
         assert load_recipe(tmp_path / "whole.yaml", environment={}).recipe.network == loaded.recipe.network
         path.write_text(RECIPE.replace("network:", "network:\n  preset: transformer-tiny") + written, encoding="utf-8")
-        assert load_recipe(path, environment={}).recipe.network == preset(
-            "transformer-tiny", positions=WRITTEN[written]
-        )
+        assert load_recipe(path, environment={}).recipe.network == preset("transformer-tiny", positions=schemes)
         path.write_text(RECIPE + "sinusoidal", encoding="utf-8")
         again = load_recipe(path, [f"network.positions={written}"], environment={})
-        assert again.recipe.network.positions == WRITTEN[written]
+        assert again.recipe.network.positions == schemes
         build_network(replace(loaded.recipe.network, d_model=16, n_heads=2, vocab_size=13))
     for written, message in (
         ("rotari", r"my.yaml:4:14: network.positions.kind must be one of .*: got 'rotari'; did you mean 'rotary'\?"),

@@ -51,9 +51,7 @@ def make(sparse: SparseConfig | None, **changes: Any) -> Any:
 
 
 def logits(network: Any) -> Tensor:
-    found = network(SOURCE, TARGET, source_token_mask=REAL).logits
-    assert found is not None
-    return found
+    return network(SOURCE, TARGET, source_token_mask=REAL).logits
 
 
 def test_a17_a19_what_is_seen_is_sparse_sums_to_one_and_ends_with_its_span() -> None:

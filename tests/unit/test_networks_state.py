@@ -31,9 +31,7 @@ def make(norm: str = "pre") -> EncoderDecoder:
 
 
 def uncached(network: EncoderDecoder, source: Tensor, real: Tensor | None, target: Tensor) -> Tensor:
-    out = network(source, target, source_token_mask=real).logits
-    assert out is not None
-    return out.detach()
+    return network(source, target, source_token_mask=real).logits.detach()
 
 
 some_cuts = st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted)
@@ -123,9 +121,7 @@ def test_any_mask_that_does_not_look_ahead_may_be_cached_and_no_other() -> None:
         whole = network(SOURCE, TARGET, mask=mask, source_token_mask=REAL).logits
         state = network.begin()
         for t in range(6):
-            step = network(
-                SOURCE if t == 0 else None, TARGET[:, t : t + 1], mask=mask, source_token_mask=REAL, state=state
-            )
+            step = network(SOURCE if t == 0 else None, TARGET[:, [t]], mask=mask, source_token_mask=REAL, state=state)
             torch.testing.assert_close(step.logits[:, 0], whole[:, t], rtol=0, atol=1e-12)
     # A matrix without being printed
     for mask in (*LOOKING, torch.ones(6, 6).tril().bool()):

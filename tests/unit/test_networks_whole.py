@@ -19,7 +19,7 @@ from atento.base.errors import RecipeError
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
 from atento.networks import EncoderDecoder, Output, build_network, parameter_count
-from atento.networks.layers import Block, FeedForward, Residual, RMSNorm, TokenEmbedding, make_block
+from atento.networks.layers import FeedForward, Residual, RMSNorm, TokenEmbedding, make_block
 from failing import fails
 
 CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=2, dropout=0.0)
@@ -40,9 +40,7 @@ def make(dtype: torch.dtype = torch.float64, seed: int = 0, **changes: object) -
 
 
 def logits(network: EncoderDecoder, *args: object, **options: object) -> Tensor:
-    out = network(*args, **options).logits
-    assert out is not None
-    return out.detach()
+    return network(*args, **options).logits.detach()
 
 
 def influence(network: EncoderDecoder, kind: str, mask: Mask | None = None, length: int = 4) -> Tensor:
@@ -222,7 +220,6 @@ def test_c1_c7_layer_norm_by_hand_where_it_stands_and_the_order_of_the_layers() 
     # The S3 order, by removing each part's output and seeing which later parts read the change
     torch.manual_seed(0)
     block = make_block(replace(CONFIG, norm="pre"), kind="decoder", layer=0, reads_source=True).double()
-    assert isinstance(block, Block) and block.cross_attention is not None
     calls: list[str] = []
     for name in ("self_attention", "cross_attention", "feed_forward"):
         getattr(block, name).register_forward_hook(lambda *_, name=name: calls.append(name))
@@ -291,8 +288,7 @@ def test_dropout_depends_on_the_randomness_given_only_while_training_with_the_ra
 
         def mask(like: object, p: float, *rest: Any) -> Tensor:
             rates.append((name, p))
-            drawn: Tensor = right(like, p, *rest)
-            return drawn
+            return right(like, p, *rest)
 
         monkeypatch.setattr(module, name, mask)
 

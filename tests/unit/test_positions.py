@@ -150,9 +150,8 @@ def test_b2_a_text_past_the_table_is_an_error_and_tables_are_grown_and_interpola
         part = numbered(4 + shift, 3, shift).double()
         longer = part.grown(9)
         assert (longer.max_len, longer.shift, longer.weight.dtype) == (9, shift, torch.float64)
-        assert torch.equal(longer.vectors(4), part.vectors(4)) and torch.equal(
-            longer.weight[:shift], part.weight[:shift]
-        )
+        assert torch.equal(longer.vectors(4), part.vectors(4))
+        assert torch.equal(longer.weight[:shift], part.weight[:shift])
         new = longer.weight[shift + 4 :]
         assert bool((new.abs() < 0.2).all()) and len(new.flatten().unique()) == 15  # random, of deviation 0.02
         assert longer.weight.requires_grad and part.max_len == 4
@@ -220,7 +219,6 @@ def test_rotary_by_complex_numbers(d_head: int, fraction: float, interleaved: bo
 def test_yarn_by_hand_and_rotations_by_the_length_of_each_row() -> None:
     """Pairs with 15.9, 5.0, 1.6 and 0.5 turns: the first two keep their angle, the last has a quarter of it."""
     part = Rotary(8, 100.0, stretch=Stretch(4.0, 100, 1.0, 4.0, yarn=True))
-    assert part.stretch is not None
     rates = [1.0, 0.1**0.5, 0.1 * (0.5 + 0.5 / 4), 0.1**1.5 / 4]
     assert part.stretch.scaled(part.rates()).tolist() == pytest.approx(rates, rel=1e-12)
     assert part.scale == pytest.approx(1 + 0.1 * math.log(4)) and Rotary(8, stretch=Stretch(4.0)).scale == 1.0

@@ -152,9 +152,7 @@ class Plant:
         elif kind == "one pair":
             wrong = causal() | allowed_pairs({(0, self.length - 1)})
         elif kind == "one head":
-            wrong = masks.per_head(
-                [masks.lookahead(1) if head == self.head else causal() for head in range(self.n_heads)]
-            )
+            wrong = masks.per_head([masks.lookahead(1) if h == self.head else causal() for h in range(self.n_heads)])
         else:
             layers = [masks.lookahead(1) if layer == self.layer else causal() for layer in range(self.n_layers)]
             return [right] * self.n_layers, layers

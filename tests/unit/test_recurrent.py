@@ -56,14 +56,12 @@ def shaken(network: Any, seed: int = 0, size: float = 0.6) -> Any:
 
 @cache
 def seq2seq(form: str) -> RecurrentSeq2Seq:
-    made: RecurrentSeq2Seq = shaken(RecurrentSeq2Seq(replace(CONFIG, recurrent=FORMS[form], n_decoder_layers=3)))
-    return made
+    return shaken(RecurrentSeq2Seq(replace(CONFIG, recurrent=FORMS[form], n_decoder_layers=3)))
 
 
 @cache
 def language_model(cell: CellName) -> RecurrentLM:
-    made: RecurrentLM = shaken(RecurrentLM(replace(LM_CONFIG, recurrent=replace(FORMS["lstm-none"], cell=cell))))
-    return made
+    return shaken(RecurrentLM(replace(LM_CONFIG, recurrent=replace(FORMS["lstm-none"], cell=cell))))
 
 
 def close(one: Tensor, other: Tensor) -> None:
@@ -294,8 +292,7 @@ def test_a_copy_in_bfloat16_runs_and_learns_and_dropout_is_reproducible(form: st
     network = shaken(RecurrentSeq2Seq(replace(CONFIG, dropout=0.3, recurrent=FORMS[form]))).train()
 
     def logits(seed: int) -> Tensor:
-        found: Tensor = network(SOURCE, TARGET, source_token_mask=REAL, random=Randomness(seed)).logits
-        return found
+        return network(SOURCE, TARGET, source_token_mask=REAL, random=Randomness(seed)).logits
 
     assert torch.equal(logits(1), logits(1)) and not torch.allclose(logits(1), logits(2))
     assert not torch.allclose(logits(1), network.eval()(SOURCE, TARGET, source_token_mask=REAL).logits)

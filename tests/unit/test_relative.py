@@ -74,7 +74,6 @@ def pair(scheme: nn.Module, q: Tensor, distance: int, scale: float) -> tuple[Ten
         if far >= n // 2:
             far = min(n - 1, n // 2 + int(math.log(far / (n // 2)) / math.log(scheme.max_distance / (n // 2)) * n / 2))
         return scheme.weight[first + far], nothing
-    assert isinstance(scheme, RelativeMatrix | Shaw)
     row = max(-scheme.max_distance, min(scheme.max_distance, distance)) + scheme.max_distance
     if isinstance(scheme, RelativeMatrix):
         return scheme.weight[row] * (scale if scheme.scaled else 1), nothing

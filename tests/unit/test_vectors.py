@@ -133,14 +133,12 @@ def test_text_files_paths_words_and_binary_files_that_are_wrong_are_refused_with
     fails(DataError, r"vectors.gz: the gzip data is damaged", read_text_vectors, tmp_path / "vectors.gz")
     folder = tmp_path / "words"
     folder.mkdir()
+    said = "vectors: a word of a vector file must be Unicode text without blanks"
     for word in ("", "a b", "a\nb", "a\udc80"):
         path = folder / "vectors"
         path.write_bytes(TEXT)
         for write in (write_text_vectors, write_binary_vectors):
-            with pytest.raises(
-                DataError, match=r"vectors: a word of a vector file must be Unicode text without blanks"
-            ):
-                write(path, Vectors([word], np.ones((1, 2), dtype=np.float32)))
+            fails(DataError, said, write, path, Vectors([word], np.ones((1, 2), dtype=np.float32)))
         assert path.read_bytes() == TEXT and len(list(folder.iterdir())) == 1
     for data, message in (
         (b"2 2\na " + ONE + b"\na " + ONE, r"vectors: byte 14: the word 'a' comes twice, first as word 1"),
