@@ -32,7 +32,6 @@ CONTEXT = torch.tensor([[-1, 2, 3, 1], [0, -1, -1, -1], [5, 5, 2, -1]])
 
 
 def made(config: NetworkConfig) -> CBOW:
-    """A network of float64 with random output vectors."""
     torch.manual_seed(0)
     network = CBOW(config).double()
     with torch.no_grad():
@@ -72,7 +71,6 @@ def test_c15_an_epoch_is_a_function_of_seed_and_epoch() -> None:
         config = CBOWConfig(window=2, negatives=3, subsample=subsample)
 
         def read(seed: int, epoch: int, config: CBOWConfig = config) -> list[str]:
-            """The centres, the contexts and the negatives of an epoch."""
             batches = list(Windows(sentences, 7, config, seed=seed, batch_size=32).epoch(epoch))
             drawn = [one.negatives for one in batches if one.negatives is not None]
             assert len(drawn) == len(batches) > 1 and not torch.equal(drawn[0], drawn[1])

@@ -336,7 +336,9 @@ def test_models_on_a_gpu_say_what_they_say_on_a_cpu(name: str, twin: None) -> No
     expected = CALLS[name](atento.load(name, device="cpu"))
     model = atento.load(name, device="cuda:0")
     assert model.device == torch.device("cuda", 0)
-    texts, numbers = zip(*(_parts(repr(each)) for each in (expected, CALLS[name](model))))
+    number, said = r"-?\d+\.\d*(?:e-?\d+)?", [repr(each) for each in (expected, CALLS[name](model))]
+    texts = [re.sub(r"\s+", " ", re.sub(number, "", each)) for each in said]
+    numbers = [[float(each) for each in re.findall(number, one)] for one in said]
     assert texts[0] == texts[1]
     assert numbers[1] == pytest.approx(numbers[0], rel=1e-4, abs=1e-4)
 
@@ -355,12 +357,6 @@ def test_searches_of_a_model_on_a_gpu_are_captured(twin: None) -> None:
         assert model.translate(texts, **options) == on_cpu.translate(texts, **options), options
     with ablate(model.network, "encoder", 0, 0):
         assert isinstance(model.search_function(), PlainStepFunction)
-
-
-def _parts(said: str) -> tuple[str, list[float]]:
-    """What was said without its numbers, and those."""
-    number = r"-?\d+\.\d*(?:e-?\d+)?"
-    return re.sub(r"\s+", " ", re.sub(number, "", said)), [float(each) for each in re.findall(number, said)]
 
 
 def test_memory_that_runs_out_on_a_gpu_is_given_back_and_the_update_is_cut(twin: None, monkeypatch: Patch) -> None:

@@ -27,7 +27,6 @@ SENTENCES = [["a", "bc", "ção"], ["bc"], ["ção", "a"]]
 
 
 def made(config: NetworkConfig, seed: int = 0) -> ELMo:
-    """A network of float64 with every weight away from zero."""
     torch.manual_seed(seed)
     network = ELMo(config).double().eval()
     with torch.no_grad():

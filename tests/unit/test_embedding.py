@@ -20,7 +20,6 @@ WORDS = ("o", "gato", "pulou", "alto", "corre", "casa")
 
 @pytest.fixture
 def model() -> Model:
-    """A tiny encoder of three layers over six words."""
     torch.manual_seed(0)
     config, tokenizer = of_words(presets.bert_tiny(d_model=8, d_ff=12, n_layers=3, max_len=6), WORDS)
     network = Encoder(config).double().eval()

@@ -40,7 +40,6 @@ network_of: Any = partial(tiny_network, seed=1, scale=1.0, shift=0.2)  # layers 
 
 
 def model_of(name: str = "bert-base", **changes: Any) -> Model:
-    """A model of random weights over 40 words."""
     config, tokenizer = of_words(changed(tiny_config(name), max_len=64, **changes), WORDS)
     return Model(network_of(config), tokenizer, {"name": "tiny", "task": "embedding"}, None)
 
@@ -63,7 +62,6 @@ def command(*arguments: object) -> Result:
 
 
 def in_int8(folder: Path, model: Model) -> Path:
-    """A folder of the model in 8 bits."""
     options = ("--to", "atento", "--precision", "int8", "--calibrate", written(folder))
     done = command(model.save(folder / "model"), "--out", folder / "int8", *options)
     assert done.exit_code == 0, done.output

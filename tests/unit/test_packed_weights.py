@@ -206,7 +206,6 @@ def test_gradients_of_inputs_and_explanations_pass_through_packed_maps() -> None
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A decoder's folder."""
     config, tokenizer = of_words(network_in("decoder").config, (f"p{number}" for number in range(14)))
     network = build_network(config).eval()
     about = {"name": "tiny", "task": "language-modeling", "network": network_to_dict(config)}

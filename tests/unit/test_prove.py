@@ -34,7 +34,6 @@ MASKS: list[Mask] = [
 
 
 def stack(seed: int, n_layers: int = 2, dtype: Any = torch.float32, n_heads: int = H, norm: Norm = "post") -> Stack:
-    """A random encoder stack in evaluation mode."""
     config = NetworkConfig(vocab_size=11, d_model=D, d_ff=12, n_heads=n_heads, n_layers=n_layers, norm=norm)
     torch.manual_seed(seed)
     return build_network(config).encoder.to(dtype).eval()

@@ -47,7 +47,6 @@ FORMS = {
 
 @torch.no_grad()
 def shaken(network: Any, seed: int = 0, size: float = 0.6) -> Any:
-    """All weights random, biases too, in float64."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in network.double().eval().parameters():
         parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * size)

@@ -153,7 +153,6 @@ MASKS: dict[str, Mask | Tensor | None] = {
 
 
 def outcome(kernel: str, schemes: Any, positions: QueryKeyPositions, mask: Any, dtype: torch.dtype) -> list[Tensor]:
-    """The output and the gradients of q, k, v and all that the schemes learn."""
     learned = [p for scheme in schemes for p in scheme.to(dtype).parameters()]
     leaves = [x.to(dtype).requires_grad_() for x in qkv(positions.queries.shape[-1], L)]
     out = attend(*leaves, mask=mask, relative=RelativeTerms(schemes, positions), kernel=kernel)
@@ -267,7 +266,6 @@ def test_b7_a_gate_of_1_is_the_scheme_of_0_none_and_heads_not_named_are_as_witho
 
 
 def scheme_and_layer(**options: Any) -> tuple[Disentangled, MultiHeadAttention]:
-    """A scheme and an attention layer of one seed, in float64."""
     torch.manual_seed(0)
     scheme = Disentangled(D, **{"max_distance": 20, "n_buckets": 8} | options).double()
     layer = MultiHeadAttention(D, H, scale=(3 * K) ** -0.5).double()
