@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from atento.attention import attend, attention_weights, masks, query_blocks
 from atento.attention.algebra import count
 from atento.attention.dropout import Randomness, pair_dropout
-from atento.attention.prepared_mask import PreparedMask, prepare_mask
+from atento.attention.prepared_mask import prepare_mask
 from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from failing import fails
@@ -82,17 +82,7 @@ def made(names: tuple[str, ...], dtype: torch.dtype) -> list[nn.Module]:
     return [SCHEMES[name]().to(dtype) for name in names]
 
 
-def run(
-    kernel: str,
-    mask: masks.Mask | Tensor | PreparedMask | None,
-    t: int = S,
-    *,
-    dtype: torch.dtype = torch.float64,
-    bias: Tensor | None = None,
-    schemes: tuple[str, ...] = (),
-    positions: QueryKeyPositions | None = None,
-    dropout: float = 0.0,
-) -> dict[str, Tensor]:
+def run(kernel, mask, t=S, *, dtype=torch.float64, bias=None, schemes=(), positions=None, dropout=0.0):
     """The output, and the gradients of everything that has one, by name."""
     leaves = {name: some(B, H, n, K, seed=seed, dtype=dtype) for seed, (name, n) in enumerate(zip("qkv", (t, S, S)))}
     if bias is not None:
@@ -111,9 +101,7 @@ def run(
     return found
 
 
-def assert_equal(
-    mask: masks.Mask | Tensor | PreparedMask | None, t: int = S, *, atol: float = 1e-10, **extra: Any
-) -> None:
+def assert_equal(mask, t=S, *, atol=1e-10, **extra) -> None:
     """Blocked equals plain, in output and in every gradient; nothing is NaN."""
     plain, other = run("plain", mask, t, **extra), run("blocked", mask, t, **extra)
     assert plain.keys() == other.keys() and plain.keys() >= {"out", "q", "k", "v"}

@@ -31,12 +31,7 @@ def qkv(dtype: torch.dtype = torch.float64, *, t: int = T, s: int = S, kv_heads:
     return tuple(torch.randn(size, generator=g, dtype=torch.float64).to(dtype) for size in sizes)
 
 
-Maybe = Tensor | None
-
-
-def loops(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Maybe = None, bias: Maybe = None, scale: float | None = None
-) -> tuple[Tensor, Tensor]:
+def loops(q, k, v, allowed=None, bias=None, scale=None) -> tuple[Tensor, Tensor]:
     """Output and weights by loops over plain Python floats; nothing of the code under test."""
     (b, h, t, width), s, group = q.shape, k.shape[2], q.shape[1] // k.shape[1]
     scale = width**-0.5 if scale is None else scale

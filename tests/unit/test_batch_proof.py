@@ -126,9 +126,7 @@ company = st.lists(st.integers(0, len(PROMPTS) - 1), min_size=1, max_size=6)
     *(st.sampled_from(["left", "right"]), st.integers(0, 3)),
     *(st.lists(st.sampled_from([1, 4, 7]), min_size=len(PROMPTS), max_size=len(PROMPTS)), st.integers(1, 6)),
 )
-def test_m10_the_same_in_any_batch_order_padding_and_chunks(
-    family: str, number: int, order: list[int], side: str, spare: int, most: list[int], cut: int
-) -> None:
+def test_m10_the_same_in_any_batch_order_padding_and_chunks(family, number, order, side, spare, most, cut) -> None:
     made = network(family)
     for start in range(0, len(order), cut):  # in chunks of that many rows
         chunk = order[start : start + cut]

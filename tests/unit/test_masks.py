@@ -33,7 +33,6 @@ from failing import fails
 
 B, H, S = 3, 2, 5
 CPU = torch.device("cpu")
-Brute = Callable[[int, int, int, int], bool]
 LENGTHS = [2, 5, 0]
 PREFIXES = [0, 3, 1]
 REAL = [[True, False, True, True, False], [True] * S, [False] * S]
@@ -42,7 +41,7 @@ PACKED = [3, 3, 3, 1, 1]
 PAIRS = {(0, 3), (2, 1), (4, 4)}
 KEPT = [[True, False, True], [True, True, False], [False, False, True]]
 KEPT_BY_HEAD = [[[False, False], [True, False]], [[True, True], [False, True]]]
-LEAVES: list[tuple[Callable[[], Mask], Brute]] = [
+LEAVES: list[tuple[Callable[[], Mask], Any]] = [
     (bidirectional, lambda b, h, q, k: True),
     (causal, lambda b, h, q, k: k <= q),
     (lambda: lookahead(0), lambda b, h, q, k: k <= q),
@@ -76,7 +75,7 @@ class Pair:
     """A mask and the same thing as a function of four integers."""
 
     mask: Mask
-    brute: Brute
+    brute: Any
 
 
 def _join(one: Pair, two: Pair, word: str) -> Pair:
@@ -119,7 +118,7 @@ def test_a16_any_expression_of_masks_equals_brute_force(pair: Pair, queries: int
 
 
 @pytest.mark.parametrize(("make", "brute"), LEAVES)
-def test_every_constructor_alone_equals_brute_force(make: Callable[[], Mask], brute: Brute) -> None:
+def test_every_constructor_alone_equals_brute_force(make: Callable[[], Mask], brute: Any) -> None:
     """And knows whether it looks ahead: for all rows and heads, or the promise is not given."""
     matrix = make().dense(S).expand(B, H, S, S)
     for b, h, q, k in product(range(B), range(H), range(S), range(S)):
@@ -373,8 +372,7 @@ def text(length: int) -> Mask:
     return documents(torch.zeros(1, length, dtype=torch.long))
 
 
-Refused = list[tuple[Callable[[], object], str]]
-NO_MASKS: Refused = [
+NO_MASKS = [
     (lambda: causal() & ones(2, 2), "a mask combines only with a mask: got Tensor; `predicate`"),
     (lambda: causal() | causal, "a mask combines only with a mask: got function; `predicate`"),
     (lambda: padding([1, 2]), "`padding` takes lengths (B,), or boolean (B,L) with True for a real token: got list"),
@@ -390,7 +388,7 @@ NO_MASKS: Refused = [
     (lambda: prepare_mask([[True]], 1, 1, CPU), "a mask is a `Mask` or a boolean tensor, True = may attend: got list"),
     (lambda: prepare_mask(torch.eye(2), 2, 2, CPU), "a mask must be boolean, True = may attend: got torch.float32"),
 ]
-NO_NUMBERS: Refused = [
+NO_NUMBERS = [
     (lambda: lookahead(-1), "`k` must be a whole number, 0 or more: got -1"),
     (lambda: lookahead(1.5), "`k` must be a whole number, 0 or more: got 1.5"),
     (lambda: window(2, -1), "`right` must be a whole number, 0 or more: got -1"),

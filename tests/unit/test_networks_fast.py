@@ -72,9 +72,7 @@ STRATEGIES = [
 ]
 
 
-def network_of(
-    config: NetworkConfig, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 2.0
-) -> torch.nn.Module:
+def network_of(config, seed=0, dtype=torch.float64, scale=2.0) -> torch.nn.Module:
     """Random weights, larger than at the start so that outputs differ and end."""
     torch.manual_seed(seed)
     network = build_network(config).to(dtype).eval()
@@ -249,9 +247,7 @@ def features(monkeypatch: pytest.MonkeyPatch, **changes: bool) -> None:
 
 
 @pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
-def test_one_row_is_multiplied_by_a_large_weight_as_it_is_and_a_small_one_held_transposed(
-    activation: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_row_is_multiplied_by_a_large_weight_as_it_is_and_a_small_one_held_transposed(activation, monkeypatch):
     """With AMX, where something else holds the weight: then a layer has no second plain copy."""
     features(monkeypatch, amx=True)
     torch.manual_seed(2)

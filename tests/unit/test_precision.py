@@ -194,9 +194,7 @@ def test_a_run_whose_parts_have_new_shapes_keeps_few_kernels(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("optimizer", "fits"), [("adamw", False), ("adafactor", True)])
-def test_a_run_is_refused_by_the_state_of_its_own_optimizer(
-    optimizer: str, fits: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_run_is_refused_by_the_state_of_its_own_optimizer(optimizer, fits, monkeypatch, tmp_path) -> None:
     """A network of 17,504 parameters: 280 kB with both means of AdamW, and 147 kB with Adafactor."""
     recipe = {
         "task": "translation",

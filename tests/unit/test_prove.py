@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +19,6 @@ from atento.networks.stack.stack import Stack
 from failing import fails
 
 B, L, H, D = 2, 6, 2, 8
-Norm = Literal["pre", "post"]
 DOCUMENTS = torch.tensor([[0, 0, 1, 1, 1, 2], [0, 0, 0, 1, 1, -1]])
 MASKS: list[Mask] = [
     *(bidirectional(), causal(), masks.lookahead(1), prefix(3), prefix(torch.tensor([1, 4])), window(1, 0)),
@@ -33,7 +32,7 @@ MASKS: list[Mask] = [
 ]
 
 
-def stack(seed: int, n_layers: int = 2, dtype: Any = torch.float32, n_heads: int = H, norm: Norm = "post") -> Stack:
+def stack(seed: int, n_layers: int = 2, dtype: Any = torch.float32, n_heads: int = H, norm: str = "post") -> Stack:
     config = NetworkConfig(vocab_size=11, d_model=D, d_ff=12, n_heads=n_heads, n_layers=n_layers, norm=norm)
     torch.manual_seed(seed)
     return build_network(config).encoder.to(dtype).eval()

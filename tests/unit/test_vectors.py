@@ -3,8 +3,8 @@
 import gzip
 import math
 import struct
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,8 +25,6 @@ ROWS = {"gato": (1.0, -2.5), "é": (0.1, 3e-40)}
 BINARY = b"2 2\ngato " + struct.pack("<2f", 1.0, -2.5) + b"\n" + "é ".encode() + struct.pack("<2f", 0.1, 3e-40) + b"\n"
 TEXT = "2 2\ngato 1.0 -2.5\né 0.1 3e-40\n".encode()
 PAIRS = [(read_text_vectors, write_text_vectors, TEXT), (read_binary_vectors, write_binary_vectors, BINARY)]
-Reader = Callable[[Path], Vectors]
-TextGenerator = Callable[[Path, Vectors], None]
 
 
 def sample() -> Vectors:
@@ -39,7 +37,7 @@ def same(a: Vectors, b: Vectors) -> bool:
 
 @pytest.mark.parametrize(("read", "write", "data"), PAIRS)
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_c15_layout_of_files(read: Reader, write: TextGenerator, data: bytes, suffix: str, tmp_path: Path) -> None:
+def test_c15_layout_of_files(read: Any, write: Any, data: bytes, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"vectors{suffix}"
     path.write_bytes(gzip.compress(data) if suffix else data)
     assert same(read(path), sample())
@@ -83,7 +81,7 @@ def test_c15_reading_gives_back_the_same_bits(tmp_path_factory: pytest.TempPathF
 
 @pytest.mark.parametrize(("read", "write", "data"), PAIRS)
 @pytest.mark.parametrize("packed", [False, True])
-def test_cut_files_are_refused(read: Reader, write: TextGenerator, data: bytes, packed: bool, tmp_path: Path) -> None:
+def test_cut_files_are_refused(read: Any, write: Any, data: bytes, packed: bool, tmp_path: Path) -> None:
     """All prefixes; only the very last newline of the binary format may be missing."""
     path = tmp_path / ("vectors.gz" if packed else "vectors")
     whole = gzip.compress(data) if packed else data
@@ -96,7 +94,7 @@ def test_cut_files_are_refused(read: Reader, write: TextGenerator, data: bytes, 
 
 
 @pytest.mark.parametrize(("read", "write", "data"), PAIRS)
-def test_every_file_that_goes_on_is_refused(read: Reader, write: TextGenerator, data: bytes, tmp_path: Path) -> None:
+def test_every_file_that_goes_on_is_refused(read: Any, write: Any, data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "vectors"
     for more in (b"\n", b"x", b" ", b"gata 1 2\n", b"\0"):
         path.write_bytes(data + more)
