@@ -23,6 +23,8 @@ from tensors import normal as some
 B, H, S, K = 2, 2, 37, 4
 LENGTHS = [S, 21, 45]  # as many queries as keys, fewer (the last ones of a cache), more (the first see what few may)
 CPU = torch.device("cpu")
+LONG = [None, masks.causal(), masks.window(64, 64) | masks.global_tokens(2)]
+LONG.append(masks.documents(torch.arange(1024).view(1, -1) // 150))
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -262,10 +264,6 @@ def test_a19_work_grows_with_what_the_mask_allows(monkeypatch: pytest.MonkeyPatc
     for mask, share in ({None: 1.0, masks.causal(): 0.52} | narrow).items():
         scores = [(block.queries.stop - block.queries.start) * count(block.keys) for block in blocks_of(mask, n)]
         assert sum(scores) <= share * n * n and max(scores) <= 4 << 16, mask
-
-
-LONG = [None, masks.causal(), masks.window(64, 64) | masks.global_tokens(2)]
-LONG.append(masks.documents(torch.arange(1024).view(1, -1) // 150))
 
 
 @pytest.mark.parametrize("mask", LONG, ids=repr)

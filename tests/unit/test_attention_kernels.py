@@ -23,6 +23,9 @@ from failing import fails
 
 B, H, T, S, K, KV = 2, 4, 3, 5, 3, 2
 ON_CPU = ["plain", "fused", "blocked"]  # flex has no backward pass there; varlen knows few masks
+lengths = st.tuples(st.integers(1, 6), st.integers(0, 4))
+head_counts = st.sampled_from([(1, 1), (2, 1), (4, 2), (3, 3)])
+DIVIDE = "key and value heads must be equal and divide the query heads: got "
 
 
 def qkv(dtype: torch.dtype = torch.float64, *, t: int = T, s: int = S, kv_heads: int = H) -> Any:
@@ -219,10 +222,6 @@ def test_a3_w10_float16_scores_do_not_overflow(kernel: str, scale: float | None)
     assert bool(attend(*(x * 1e4 for x in qkv(torch.float32)), mask=causal(), kernel=kernel).isfinite().all())
 
 
-lengths = st.tuples(st.integers(1, 6), st.integers(0, 4))
-head_counts = st.sampled_from([(1, 1), (2, 1), (4, 2), (3, 3)])
-
-
 @settings(max_examples=40)
 @given(lengths, head_counts, st.integers(1, 5), st.integers(0, 2**20), st.sampled_from(ON_CPU))
 def test_a3_any_shape_grouped_heads_any_mask(sizes: Any, heads: Any, width: int, seed: int, kernel: str) -> None:
@@ -238,9 +237,6 @@ def test_a3_any_shape_grouped_heads_any_mask(sizes: Any, heads: Any, width: int,
 
 def of_heads(query: int, keys: int, values: int) -> dict[str, Tensor]:
     return {name: torch.zeros(1, heads, 2, 3) for name, heads in zip("qkv", (query, keys, values))}
-
-
-DIVIDE = "key and value heads must be equal and divide the query heads: got "
 
 
 def test_what_does_not_go_together_is_refused() -> None:

@@ -33,6 +33,7 @@ STRATEGIES: list[Any] = [
 ]
 PROMPTS = [[5, 6, 7, 8], [9], [4, 4, 12], [7, 11, 5, 10, 6], [8, 3]]
 REQUIRED = [[[6], [7, 8]], [], [[12]], [], [[4, 4]]]
+company = st.lists(st.integers(0, len(PROMPTS) - 1), min_size=1, max_size=6)
 
 
 @cache
@@ -115,9 +116,6 @@ def same(one: list[Hypothesis], other: list[Hypothesis]) -> None:
     for a, b in zip(one, other):
         assert a.token_scores == pytest.approx(b.token_scores, abs=1e-10)
         assert a.score == pytest.approx(b.score, abs=1e-10)
-
-
-company = st.lists(st.integers(0, len(PROMPTS) - 1), min_size=1, max_size=6)
 
 
 @settings(max_examples=120)

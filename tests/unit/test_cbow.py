@@ -27,6 +27,8 @@ PLAIN = CBOWConfig(window=2, negatives=0, subsample=0.0)
 CONFIG = NetworkConfig(architecture="cbow", vocab_size=6, d_model=4, n_heads=1, dropout=0.0, cbow=PLAIN)
 CENTRE = torch.tensor([1, 4, 0])
 CONTEXT = torch.tensor([[-1, 2, 3, 1], [0, -1, -1, -1], [5, 5, 2, -1]])
+MODES: list[str] = ["cbow", "skip-gram"]
+BLOCKS = CBOWConfig(window=2, negatives=3, subsample=0.0, shared_negatives=3)
 
 
 def made(config: NetworkConfig) -> CBOW:
@@ -274,10 +276,6 @@ def test_r1_no_epoch_and_no_update_is_empty_however_little_text_subsampling_leav
     for parts in (batches.parts(update, micro_batches) for update in range(60) for micro_batches in (1, 3)):
         assert sum(part.batch.targets for part in parts) >= 1
     assert Windows([[0, 1, 2], [3, 4, 5]], 6, PLAIN, seed=1).expected() == 6.0
-
-
-MODES: list[str] = ["cbow", "skip-gram"]
-BLOCKS = CBOWConfig(window=2, negatives=3, subsample=0.0, shared_negatives=3)
 
 
 @settings(max_examples=40)

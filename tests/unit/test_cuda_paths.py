@@ -46,6 +46,8 @@ from test_narrow_attention import PACKED, qkv, with_gradients
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, inputs, network_of
 
 Patch = pytest.MonkeyPatch
+ALL = ENCODER_DECODERS | DECODERS
+STRATEGIES = [Greedy(), Beam(4, n_best=4), Sample(n=3), MBR("chrf", (Sample(n=2), Beam(2, n_best=2)))]
 
 
 @pytest.fixture
@@ -142,10 +144,6 @@ def test_varlen_is_given_what_pytorchs_kernel_takes(name: str, twin: None, monke
     found = with_gradients([x.to("cuda:0") for x in leaves], "varlen", mask=mask)
     for got, plain in zip(found, expected):
         torch.testing.assert_close(got.cpu(), plain, rtol=0, atol=1e-5)
-
-
-ALL = ENCODER_DECODERS | DECODERS
-STRATEGIES = [Greedy(), Beam(4, n_best=4), Sample(n=3), MBR("chrf", (Sample(n=2), Beam(2, n_best=2)))]
 
 
 def written(name: str, strategy: Any, place: str) -> list[list[list[int]]]:

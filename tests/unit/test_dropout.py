@@ -15,6 +15,7 @@ from atento.base.splitmix import mix, mix_, mixed, signed
 
 CPU = torch.device("cpu")
 WORD = (1 << 64) - 1
+sizes = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(0, 12), st.integers(0, 40))
 
 
 def splitmix64(x: int) -> int:
@@ -84,9 +85,6 @@ def test_a_pair_falls_by_the_byte_of_its_place(sizes: tuple[int, int, int, int],
             expected[row, head, query, place] = 0
     drawn = pair_dropout(torch.zeros(sizes), p, key)
     assert torch.equal(drawn, expected * torch.tensor(256 / (256 - dropped)))
-
-
-sizes = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(0, 12), st.integers(0, 40))
 
 
 @given(sizes=sizes, data=st.data())

@@ -46,6 +46,7 @@ HEADS = (
 IDS = torch.tensor([[4, 9, 7, 10, 5], [6, 8, 11, 0, 0]])
 REAL = IDS != 0
 ARCHITECTURES = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm", "elmo")
+LONG = torch.arange(18).view(2, 9)
 
 
 def made(architecture: str, **changes: Any) -> Network:
@@ -159,9 +160,6 @@ def test_heads_that_cannot_be_are_refused() -> None:
     fails(CapabilityError, "this network has no 'tags' head", made("encoder").read, "tags", None)
     two = made("encoder", heads=(HEADS[0], replace(HEADS[0], name="second")))
     assert list(two.heads) == ["classification", "second"]
-
-
-LONG = torch.arange(18).view(2, 9)
 
 
 def albert(**changes: Any) -> Encoder:

@@ -56,6 +56,9 @@ ABSOLUTE: dict[str, tuple[P, ...]] = {
 }
 NONE: dict[str, tuple[P, ...]] = {"none": (P("none"),), "no schemes": ()}
 SCHEMES = NONE | RELATIVE | ABSOLUTE
+KINDS: list[Any] = ["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix"]
+TEXT = torch.tensor([[5, 6, 7, 8, 3, 5], [9, 4, 3, 11, 12, 1]])
+PERMUTED = torch.tensor([3, 0, 5, 1, 4, 2])
 
 
 @torch.no_grad()
@@ -139,9 +142,6 @@ def test_grouped_heads_equal_repeated_ones(name: str) -> None:
     for t in range(6):
         out = logits(grouped, SOURCE if t == 0 else None, TARGET[:, t : t + 1], source_token_mask=REAL, state=state)
         torch.testing.assert_close(out[:, 0], expected[:, t], rtol=0, atol=1e-12)
-
-
-KINDS: list[Any] = ["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix"]
 
 
 def seen_of(network: EncoderDecoder) -> dict[tuple[str, int], Tensor]:
@@ -253,10 +253,6 @@ def test_a13_b2_b7_b8_all_learns_bfloat16_stays_near_order_counts_shifts_and_pac
     unmoved = float((moved - out[:, PERMUTED]).abs().max())
     assert unmoved < 1e-12 if name in NONE else unmoved > 1e-3
     assert float((moved - out).abs().max()) > 1e-2
-
-
-TEXT = torch.tensor([[5, 6, 7, 8, 3, 5], [9, 4, 3, 11, 12, 1]])
-PERMUTED = torch.tensor([3, 0, 5, 1, 4, 2])
 
 
 def saved(network: EncoderDecoder, folder: Path) -> Path:

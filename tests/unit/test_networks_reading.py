@@ -52,6 +52,7 @@ LENGTHS = (7, 12, 7, 1, 0, 12)
 
 
 random_network: Any = partial(tiny_network, seed=1, scale=1.0, shift=0.2)  # layers change their input
+WORDS = tuple(f"palavra{number}" for number in range(24))
 
 
 def batch(config: NetworkConfig, lengths: tuple[int, ...] = LENGTHS) -> dict[str, Tensor]:
@@ -209,9 +210,6 @@ def test_observed_frozen_left_padded_positioned_and_unsupported_reading_is_plain
     for part, network in parts.items():
         assert reader(network.eval()) is network
         fails(CapabilityError, f"int8 reading is for encoders on the CPU, not for .*{part}", reader, network, "int8")
-
-
-WORDS = tuple(f"palavra{number}" for number in range(24))
 
 
 def model_of(precision: str = "float32", **changes: Any) -> Model:

@@ -1,4 +1,4 @@
-"""Cached decoding equals uncached: prefixes, padding, rows that leave or change places, fixed memory; what may not."""
+"""Cached decoding equals uncached: prefixes, padding, rows that change places, fixed memory; what may not be cached."""
 
 from dataclasses import replace
 
@@ -23,6 +23,8 @@ CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=2,
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [7, 3, 0, 0, 0]])
 REAL = SOURCE > 0
 TARGET = torch.tensor([[2, 5, 6, 7, 1, 4], [2, 8, 9, 4, 6, 6], [2, 2, 5, 12, 0, 3]])
+some_cuts = st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted)
+LOOKING = [bidirectional(), lookahead(1), prefix(2), padding(torch.tensor([6, 6, 6]))]
 
 
 def make(norm: str = "pre") -> EncoderDecoder:
@@ -32,9 +34,6 @@ def make(norm: str = "pre") -> EncoderDecoder:
 
 def uncached(network: EncoderDecoder, source: Tensor, real: Tensor | None, target: Tensor) -> Tensor:
     return network(source, target, source_token_mask=real).logits.detach()
-
-
-some_cuts = st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted)
 
 
 @settings(max_examples=20)
@@ -129,9 +128,6 @@ def test_any_mask_that_does_not_look_ahead_may_be_cached_and_no_other() -> None:
         with pytest.raises(CapabilityError, match=f"a mask that looks ahead cannot be cached: got {said}"):
             network(SOURCE, TARGET, mask=mask, state=network.begin())
         network(SOURCE, TARGET, mask=mask)  # without a state it is a mask like any other
-
-
-LOOKING = [bidirectional(), lookahead(1), prefix(2), padding(torch.tensor([6, 6, 6]))]
 
 
 def test_h12_steps_of_fixed_shapes_read_a_prefix_first_and_refuse_an_old_state() -> None:

@@ -26,6 +26,7 @@ CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=2,
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])
 REAL = SOURCE > 0
 TARGET = torch.tensor([[2, 5, 6, 7], [2, 8, 9, 4]])
+SELF_OR_4 = predicate(lambda b, h, q, k: (k == q) | (k == 3), "self or 4")
 
 
 def make(dtype: torch.dtype = torch.float64, seed: int = 0, **changes: object) -> EncoderDecoder:
@@ -72,9 +73,6 @@ def test_a6_a7_c1_tokens_move_what_they_should_and_a_pre_norm_stack_alone_ends_w
     for out in (hidden, network.encode(SOURCE)):
         torch.testing.assert_close(out.mean(-1), torch.zeros(out.shape[:2]).double(), rtol=0, atol=1e-10)
         torch.testing.assert_close(out.var(-1, unbiased=False), torch.ones(out.shape[:2]).double(), rtol=0, atol=1e-3)
-
-
-SELF_OR_4 = predicate(lambda b, h, q, k: (k == q) | (k == 3), "self or 4")
 
 
 @pytest.mark.parametrize("mask", [lookahead(1), prefix(2), causal(), SELF_OR_4], ids=repr)

@@ -24,6 +24,7 @@ from atento.training import allocator
 from atento.training.allocator import set_kernel_cache_size
 
 VARIABLES = {"GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY"}
+SIZES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1024", "LRU_CACHE_CAPACITY": "8"}
 
 
 def variables_after(program: str, **chosen: str) -> dict[str, str]:
@@ -138,9 +139,6 @@ def test_a_forked_process_has_threads_of_its_own_side_by_side() -> None:
         with precision_module.side_by_side(2, 1) as pool:
             os._exit(pool.submit(int).result())
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-SIZES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1024", "LRU_CACHE_CAPACITY": "8"}
 
 
 def test_caches_have_their_sizes_and_the_environment_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,8 @@ FORMS = {
     "rnn-dot-fed": RecurrentConfig("rnn", attention="dot", input_feeding=True),
     "lstm-dot": RecurrentConfig("lstm", attention="dot", values="projected"),
 }
+places = st.lists(st.lists(st.booleans(), min_size=6, max_size=6).filter(any), min_size=3, max_size=3)
+some_cuts = st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted)
 
 
 @torch.no_grad()
@@ -88,9 +90,6 @@ def test_what_cannot_be_and_what_no_recurrent_network_can_do_is_refused() -> Non
     fails(ValueError, "give `source_ids`, or `encoded`", network, None, TARGET)
     for family in (RecurrentSeq2Seq, RecurrentLM):
         fails(ValueError, "`vocab_size` must be at least 1: got 0", family, replace(CONFIG, vocab_size=0))
-
-
-places = st.lists(st.lists(st.booleans(), min_size=6, max_size=6).filter(any), min_size=3, max_size=3)
 
 
 @settings(max_examples=25)
@@ -184,9 +183,6 @@ def test_a5_a10_observed_steps_join_rows_are_slices_and_padding_weighs_exactly_n
         assert torch.equal(some["cross", 0], whole["cross", 0][:, :, [4, 1]])
         with pytest.raises(UsageError, match="no 'decoder' attention was observed, only: cross"):
             whole["decoder", 0]
-
-
-some_cuts = st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted)
 
 
 @settings(max_examples=25)

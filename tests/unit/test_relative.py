@@ -32,6 +32,7 @@ from tensors import normal
 
 B, H, K = 2, 3, 4
 D, L = H * K, 40
+GIVEN = torch.tensor([[0, 1, 2, 3, 9, 10, 11], [5, 5, 6, 0, 1, 2, 30]])  # positions by row, in no order
 
 
 def qkv(t: int, s: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -101,9 +102,6 @@ def explicit(schemes: tuple[nn.Module, ...], q: Tensor, distances: Tensor, scale
         bias[r, :, i, j] += score
         values[r, :, i, j] += value
     return bias, values
-
-
-GIVEN = torch.tensor([[0, 1, 2, 3, 9, 10, 11], [5, 5, 6, 0, 1, 2, 30]])  # positions by row, in no order
 
 
 def inverse_rotation(q: Tensor, positions: Tensor) -> Tensor:

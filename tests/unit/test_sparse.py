@@ -1,4 +1,4 @@
-"""Sparse attention: dense limits, masks, what parts and reports say, and blocks that are chosen, also by learning."""
+"""Sparse attention: dense limits, masks, what parts and reports say, and blocks that are chosen."""
 
 from collections.abc import Callable
 

@@ -25,6 +25,9 @@ ROWS = {"gato": (1.0, -2.5), "é": (0.1, 3e-40)}
 BINARY = b"2 2\ngato " + struct.pack("<2f", 1.0, -2.5) + b"\n" + "é ".encode() + struct.pack("<2f", 0.1, 3e-40) + b"\n"
 TEXT = "2 2\ngato 1.0 -2.5\né 0.1 3e-40\n".encode()
 PAIRS = [(read_text_vectors, write_text_vectors, TEXT), (read_binary_vectors, write_binary_vectors, BINARY)]
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+WORD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" \n\r\t\0"), min_size=1, max_size=8)
+ONE = struct.pack("<2f", 1.0, 2.0)
 
 
 def sample() -> Vectors:
@@ -58,10 +61,6 @@ def test_c15_what_other_programs_write_is_read(tmp_path: Path) -> None:
     assert read_text_vectors(path).matrix.tobytes() == struct.pack("<2f", np.finfo(np.float32).max, -0.0)
     path.write_bytes(b"2 2\r\ngato 1 -2.5\r\nse 0.5 1\r\n")
     assert read_text_vectors(path).words == ["gato", "se"]
-
-
-FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
-WORD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" \n\r\t\0"), min_size=1, max_size=8)
 
 
 @settings(max_examples=40)
@@ -152,9 +151,6 @@ def test_text_files_paths_words_and_binary_files_that_are_wrong_are_refused_with
     ):
         (tmp_path / "vectors").write_bytes(data)
         fails(DataError, message, read_binary_vectors, tmp_path / "vectors")
-
-
-ONE = struct.pack("<2f", 1.0, 2.0)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
