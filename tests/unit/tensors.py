@@ -13,6 +13,12 @@ def normal(*size: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Ten
     return torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
+def distance(vectors: Any, expected: Any) -> float:
+    """The largest distance of a vector from the expected one, relative to the expected norm."""
+    vectors, expected = torch.as_tensor(vectors), torch.as_tensor(expected)
+    return float(((vectors - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
+
+
 class Largest(TorchDispatchMode):
     """The most elements of any tensor that an operation returns, and the most bytes that one stands on."""
 

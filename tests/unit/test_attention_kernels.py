@@ -23,6 +23,9 @@ from failing import fails
 
 B, H, T, S, K, KV = 2, 4, 3, 5, 3, 2
 ON_CPU = ["plain", "fused", "blocked"]  # flex has no backward pass there; varlen knows few masks
+lengths = st.tuples(st.integers(1, 6), st.integers(0, 4))
+head_counts = st.sampled_from([(1, 1), (2, 1), (4, 2), (3, 3)])
+DIVIDE = "key and value heads must be equal and divide the query heads: got "
 
 
 def qkv(dtype: torch.dtype = torch.float64, *, t: int = T, s: int = S, kv_heads: int = H) -> Any:
@@ -31,12 +34,7 @@ def qkv(dtype: torch.dtype = torch.float64, *, t: int = T, s: int = S, kv_heads:
     return tuple(torch.randn(size, generator=g, dtype=torch.float64).to(dtype) for size in sizes)
 
 
-Maybe = Tensor | None
-
-
-def loops(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Maybe = None, bias: Maybe = None, scale: float | None = None
-) -> tuple[Tensor, Tensor]:
+def loops(q, k, v, allowed=None, bias=None, scale=None) -> tuple[Tensor, Tensor]:
     """Output and weights by loops over plain Python floats; nothing of the code under test."""
     (b, h, t, width), s, group = q.shape, k.shape[2], q.shape[1] // k.shape[1]
     scale = width**-0.5 if scale is None else scale
@@ -98,12 +96,12 @@ def test_a3_output_and_weights_equal_two_loops(name: str, kernel: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", MASKS)
 def test_a3_all_kernels_agree_with_gradients(name: str, dtype: torch.dtype) -> None:
-    """float32 1e-5, float64 1e-10: outputs and the gradients of q, k, v and the bias, and all of them finite."""
+    """float32 1e-5, float64 1e-10: outputs, and gradients of q, k, v (fewer heads) and the bias, all of them finite."""
     atol = 1e-5 if dtype == torch.float32 else 1e-10
     bias = torch.randn(1, H, T, S, generator=torch.Generator().manual_seed(9), dtype=dtype)
     results = []
     for kernel in ON_CPU:
-        q, k, v, own_bias = leaves = [x.requires_grad_() for x in (*qkv(dtype), bias.clone())]
+        q, k, v, own_bias = leaves = [x.requires_grad_() for x in (*qkv(dtype, kv_heads=2), bias.clone())]
         out = attend(q, k, v, mask=MASKS[name], bias=own_bias, kernel=kernel)
         (out * torch.arange(out.numel(), dtype=dtype).view_as(out).sin()).sum().backward()
         results.append([out.detach(), *(x.grad for x in leaves)])
@@ -111,13 +109,6 @@ def test_a3_all_kernels_agree_with_gradients(name: str, dtype: torch.dtype) -> N
         assert bool(plain.isfinite().all())
         for other in others:
             torch.testing.assert_close(other, plain, rtol=0, atol=atol)
-
-
-@pytest.mark.parametrize("kernel", ON_CPU)
-@pytest.mark.parametrize("form", [bidirectional(), causal(), padding(torch.tensor([0, 2]))], ids=repr)
-def test_a3_gradients_equal_finite_differences(kernel: str, form: Mask) -> None:
-    inputs = tuple(x.requires_grad_() for x in qkv(t=2, s=3, kv_heads=2))
-    assert torch.autograd.gradcheck(lambda q, k, v: attend(q, k, v, mask=form, kernel=kernel), inputs)
 
 
 @pytest.mark.parametrize("kernel", ON_CPU)
@@ -231,10 +222,6 @@ def test_a3_w10_float16_scores_do_not_overflow(kernel: str, scale: float | None)
     assert bool(attend(*(x * 1e4 for x in qkv(torch.float32)), mask=causal(), kernel=kernel).isfinite().all())
 
 
-lengths = st.tuples(st.integers(1, 6), st.integers(0, 4))
-head_counts = st.sampled_from([(1, 1), (2, 1), (4, 2), (3, 3)])
-
-
 @settings(max_examples=40)
 @given(lengths, head_counts, st.integers(1, 5), st.integers(0, 2**20), st.sampled_from(ON_CPU))
 def test_a3_any_shape_grouped_heads_any_mask(sizes: Any, heads: Any, width: int, seed: int, kernel: str) -> None:
@@ -252,9 +239,6 @@ def of_heads(query: int, keys: int, values: int) -> dict[str, Tensor]:
     return {name: torch.zeros(1, heads, 2, 3) for name, heads in zip("qkv", (query, keys, values))}
 
 
-DIVIDE = "key and value heads must be equal and divide the query heads: got "
-
-
 def test_what_does_not_go_together_is_refused() -> None:
     for change, message in (
         ({"q": np.zeros((1, 2, 3, 4))}, "`q` must be a tensor (B,H,L,K): got ndarray"),
@@ -266,10 +250,7 @@ def test_what_does_not_go_together_is_refused() -> None:
         ({"mask": causal}, "a mask is a value: call the function, as in mask=causal()"),
         ({"mask": torch.zeros(3, 3).double()}, "a mask must be boolean, True = may attend: got torch.float64"),
         ({"kernel": 3}, "unknown kernel 3. Known: "),
-        (
-            {"kernel": "fuse"},
-            "unknown kernel 'fuse'; did you mean 'fused'? Known: auto, blocked, flex, fused, narrow, p",
-        ),
+        ({"kernel": "fuse"}, "unknown kernel 'fuse'; did you mean 'fused'? Known: auto, blocked, flex, fused, narrow,"),
         ({"v": torch.zeros(2, 2, 3, 4)}, "batch rows of q, k and v must agree, or be 1: got 1, 1 and 2"),
         ({"mask": padding(torch.tensor([1, 2]))}, "the mask padding is for 2 batch rows: got 1"),
         ({"mask": torch.ones(2, 1, 3, 3).bool()}, "`mask` must broadcast to (1, 2, 3, 3), (B,H,T,S): got (2, 1, 3, 3)"),
@@ -412,7 +393,7 @@ def test_dropout_of_attention_on_a_gpu(dtype: torch.dtype) -> None:
 def test_all_kernels_agree_on_a_gpu(name: str) -> None:
     """Outputs and gradients in float32, flex compiled."""
     results = []
-    for kernel in [name for name in KERNELS if name != "varlen"]:  # in 16 bits only: test_attention_varlen
+    for kernel in [name for name in KERNELS if name != "varlen"]:  # in 16 bits only: test_narrow_attention
         g = torch.Generator().manual_seed(1)
         q, k, v = (torch.randn(B, H, n, 16, generator=g).cuda().requires_grad_() for n in (T, S, S))
         mask = MASKS[name]

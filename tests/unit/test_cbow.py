@@ -1,10 +1,9 @@
-"""CBOW and skip-gram: windows by hand, losses against loops, a planted synonym found (rows C15, E9)."""
+"""CBOW and skip-gram: windows by hand, losses against loops, a planted synonym found, blocks of windows (C15, E9)."""
 
 import math
 import random
 from collections import Counter
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -17,21 +16,22 @@ from atento.attention.dropout import Randomness
 from atento.base.errors import DataError, RecipeError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import CBOWConfig
-from atento.data.batches.windows import WindowBatch, Windows
+from atento.data.batches.windows import BLOCK, WindowBatch, WindowBlocks, Windows
 from atento.data.objectives.window import WindowBatches
 from atento.networks.words.cbow import CBOW, train_vectors
 from atento.text.word_vectors import Vectors
+from atento.training.losses import Call, losses
 from failing import fails
 
 PLAIN = CBOWConfig(window=2, negatives=0, subsample=0.0)
 CONFIG = NetworkConfig(architecture="cbow", vocab_size=6, d_model=4, n_heads=1, dropout=0.0, cbow=PLAIN)
-Mode = Literal["cbow", "skip-gram"]
 CENTRE = torch.tensor([1, 4, 0])
 CONTEXT = torch.tensor([[-1, 2, 3, 1], [0, -1, -1, -1], [5, 5, 2, -1]])
+MODES: list[str] = ["cbow", "skip-gram"]
+BLOCKS = CBOWConfig(window=2, negatives=3, subsample=0.0, shared_negatives=3)
 
 
 def made(config: NetworkConfig) -> CBOW:
-    """A network of float64 with random output vectors."""
     torch.manual_seed(0)
     network = CBOW(config).double()
     with torch.no_grad():
@@ -44,15 +44,6 @@ def pairs(batches: list[WindowBatch]) -> list[tuple[int, tuple[int, ...]]]:
     """Every window as (word, its context)."""
     rows = ((centre, context) for one in batches for centre, context in zip(one.centre, one.context))
     return sorted((int(centre), tuple(context.tolist())) for centre, context in rows)
-
-
-def test_c15_windows_stand_on_both_sides_and_stay_in_their_sentence() -> None:
-    windows = Windows([[0, 1, 2, 3], [4], [5, 0]], 6, PLAIN, seed=1, batch_size=4)
-    batches = list(windows.epoch(0))
-    expected = [(0, (-1, -1, 1, 2)), (0, (-1, 5, -1, -1)), (1, (-1, 0, 2, 3)), (2, (0, 1, 3, -1))]
-    assert pairs(batches) == [*expected, (3, (1, 2, -1, -1)), (5, (-1, -1, 0, -1))]  # the word 4, alone, has no context
-    assert [len(one.centre) for one in batches] == [4, 2]
-    assert all(one.negatives is None for one in batches)
 
 
 @settings(max_examples=60)
@@ -69,7 +60,9 @@ def test_c15_windows_are_those_of_a_plain_loop(sentences: list[list[int]], windo
         fails(DataError, "no sentence has two words", Windows, sentences, 6, replace(PLAIN, window=window), seed=1)
         return
     windows = Windows(sentences, 6, replace(PLAIN, window=window), seed=1, batch_size=3)
-    assert pairs(list(windows.epoch(0))) == sorted(expected)
+    batches = list(windows.epoch(0))
+    assert pairs(batches) == sorted(expected) and all(one.negatives is None for one in batches)
+    assert [len(one.centre) for one in batches[:-1]] == [3] * (-(-len(expected) // 3) - 1)
 
 
 def test_c15_an_epoch_is_a_function_of_seed_and_epoch() -> None:
@@ -78,7 +71,6 @@ def test_c15_an_epoch_is_a_function_of_seed_and_epoch() -> None:
         config = CBOWConfig(window=2, negatives=3, subsample=subsample)
 
         def read(seed: int, epoch: int, config: CBOWConfig = config) -> list[str]:
-            """The centres, the contexts and the negatives of an epoch."""
             batches = list(Windows(sentences, 7, config, seed=seed, batch_size=32).epoch(epoch))
             drawn = [one.negatives for one in batches if one.negatives is not None]
             assert len(drawn) == len(batches) > 1 and not torch.equal(drawn[0], drawn[1])
@@ -111,7 +103,7 @@ def test_c15_frequent_words_are_thinned_out_before_windows_are_drawn() -> None:
 
 
 @pytest.mark.parametrize(("mode", "exponent"), [("cbow", 0.75), ("skip-gram", 0.75), ("cbow", 0.0)])
-def test_c15_negatives_follow_the_counts_to_the_power(mode: Mode, exponent: float) -> None:
+def test_c15_negatives_follow_the_counts_to_the_power(mode: str, exponent: float) -> None:
     """χ² over words within 5σ of its mean; words that never come are never drawn."""
     counts = [0, 400, 100, 0, 25, 475, 0]
     text = [word for word, count in enumerate(counts) for _ in range(count)]
@@ -119,7 +111,6 @@ def test_c15_negatives_follow_the_counts_to_the_power(mode: Mode, exponent: floa
     config = CBOWConfig(window=2, mode=mode, negatives=20, subsample=0.0, exponent=exponent)
     drawn: Counter[int] = Counter()
     for one in Windows([text], 7, config, seed=5, batch_size=100).epoch(0):
-        assert one.negatives is not None
         targets = one.context.shape if mode == "skip-gram" else one.centre.shape
         assert one.negatives.shape == (*targets, 20)
         drawn.update(one.negatives.flatten().tolist())
@@ -142,7 +133,6 @@ def test_c15_words_are_numbered_by_count_and_a_set_predicts_by_its_mean() -> Non
     output = network(ids, token_mask=real)
     v = network.vectors
     means = torch.stack([(v[2] + v[3] + v[3]) / 3, v[1]])
-    assert output.pooled is not None and output.logits is not None
     torch.testing.assert_close(output.pooled, means)
     torch.testing.assert_close(output.logits, means @ network.output_weight.T)
     assert output.hidden.shape == (2, 3, 4) and (output.hidden[1, 1:] == 0).all()
@@ -177,7 +167,7 @@ def slow_loss(network: CBOW, negatives: Tensor | None) -> tuple[float, int]:
 
 @pytest.mark.parametrize("mode", ["cbow", "skip-gram"])
 @pytest.mark.parametrize("n_negatives", [0, 3])
-def test_e9_the_losses_are_those_of_plain_loops(mode: Mode, n_negatives: int) -> None:
+def test_e9_the_losses_are_those_of_plain_loops(mode: str, n_negatives: int) -> None:
     network = made(replace(CONFIG, cbow=replace(PLAIN, mode=mode, negatives=n_negatives)))
     shape = (3, 4, n_negatives) if mode == "skip-gram" else (3, n_negatives)
     drawn = torch.randint(0, 6, shape, generator=torch.Generator().manual_seed(1)) if n_negatives else None
@@ -204,15 +194,6 @@ def test_e9_the_losses_are_those_of_plain_loops(mode: Mode, n_negatives: int) ->
             assert float(gradient[index]) == pytest.approx((moved[0] - moved[1]) / 2e-6, abs=1e-7)
 
 
-def test_e9_training_begins_at_chance() -> None:
-    """Output vectors begin at zero: ln V by the softmax, (1 + K) ln 2 by negative sampling."""
-    loss, targets = CBOW(CONFIG).loss(CENTRE, CONTEXT)
-    assert float(loss) / targets == pytest.approx(math.log(6))
-    sampled = CBOW(replace(CONFIG, cbow=replace(PLAIN, negatives=4)))
-    loss, targets = sampled.loss(CENTRE, CONTEXT, torch.full((3, 4), 2))
-    assert float(loss) / targets == pytest.approx(5 * math.log(2))
-
-
 def corpus(seed: int, n_sentences: int = 1500) -> list[list[str]]:
     """Nouns with four context words each out of thirty; "carro" and "automóvel" share theirs, whatever else is said."""
     chance = random.Random(seed)
@@ -230,7 +211,7 @@ def corpus(seed: int, n_sentences: int = 1500) -> list[list[str]]:
 @pytest.mark.covering
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize(("mode", "negatives"), [("cbow", 5), ("cbow", 0), ("skip-gram", 5), ("skip-gram", 0)])
-def test_c15_e9_a_planted_synonym_ranks_first_and_the_loss_falls(mode: Mode, negatives: int, seed: int) -> None:
+def test_c15_e9_a_planted_synonym_ranks_first_and_the_loss_falls(mode: str, negatives: int, seed: int) -> None:
     cbow = CBOWConfig(window=2, mode=mode, negatives=negatives, subsample=0.0)
     windows = Windows.from_words(corpus(seed), cbow, seed=seed)
     config = replace(CONFIG, vocab_size=len(windows.words), d_model=16, cbow=cbow)
@@ -258,6 +239,7 @@ def test_c15_training_is_a_function_of_its_seed_and_dropout_is_counted() -> None
     assert float(network.eval().loss(CENTRE, CONTEXT)[0]) == plain != losses[0]
     with torch.device("meta"):
         assert all(parameter.is_meta for parameter in CBOW(replace(CONFIG, vocab_size=10**9)).parameters())
+    assert not CBOW(CONFIG).output_weight.any() and CBOW(CONFIG).input_weight.all()  # so training begins at chance
 
 
 def test_wrong_inputs_and_configs_are_named() -> None:
@@ -273,6 +255,8 @@ def test_wrong_inputs_and_configs_are_named() -> None:
         ({"window": 0}, r"`window` must be at least 1: got 0"),
         ({"mode": "glove"}, r"`cbow.mode` cannot be 'glove'. Known: cbow, skip-gram"),
         ({"negatives": -1}, r"`negatives` must not be negative: got -1"),
+        ({"negatives": 0, "shared_negatives": 8}, r"`shared_negatives` needs `negatives` of at least 1: got 8 and 0"),
+        ({"shared_negatives": -1}, r"`shared_negatives` must not .*: got -1"),
         ({"subsample": 1.5}, r"`subsample` must lie in \[0, 1\]: got 1.5"),
         ({"subsample": float("nan")}, r"`subsample` must lie in \[0, 1\]: got nan"),
         ({"exponent": -0.1}, r"`exponent` must lie in \[0, 1\]: got -0.1"),
@@ -292,3 +276,82 @@ def test_r1_no_epoch_and_no_update_is_empty_however_little_text_subsampling_leav
     for parts in (batches.parts(update, micro_batches) for update in range(60) for micro_batches in (1, 3)):
         assert sum(part.batch.targets for part in parts) >= 1
     assert Windows([[0, 1, 2], [3, 4, 5]], 6, PLAIN, seed=1).expected() == 6.0
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.lists(st.integers(0, 5), max_size=40), min_size=1, max_size=6),
+    st.integers(1, 4),
+    st.sampled_from([0.0, 0.1]),
+)
+def test_windows_in_blocks_are_those_one_by_one(sentences: list[list[int]], window: int, subsample: float) -> None:
+    windows = Windows([[0, 1], *sentences], 6, replace(BLOCKS, window=window, subsample=subsample), seed=3)
+    for epoch in (0, 1):
+        blocks = [WindowBlocks(windows).part(epoch, index, 3) for index in range(3)]
+        rows = [zip(one.centre().flatten().tolist(), one.context().flatten(0, 1).tolist()) for one in blocks]
+        found = sorted((centre, tuple(context)) for row in rows for centre, context in row if centre >= 0)
+        assert found == pairs([windows.part(epoch, 0, 1)])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_loss_and_the_gradients_of_blocks_are_those_of_their_windows_with_any_shared_negatives(mode: str) -> None:
+    rng = np.random.default_rng(1)
+    sentences = [rng.integers(0, 7, length).tolist() for length in (1, 2, 5, 3 * BLOCK, 4)]
+    config = replace(BLOCKS, mode=mode)
+    blocks = WindowBlocks(Windows(sentences, 7, config, seed=1)).part(0, 0, 1)
+    network = made(replace(CONFIG, vocab_size=7, cbow=config))
+    loss, targets = network.block_loss(blocks.ids, blocks.neighbours, blocks.negatives)
+    centre, context = blocks.centre(), blocks.context()
+    has_window = centre >= 0
+    drawn = blocks.negatives.unsqueeze(1).expand(-1, BLOCK, -1)[has_window].long()
+    assert (drawn == centre[has_window].unsqueeze(1)).any()  # some draws are the word itself
+    if mode == "skip-gram":
+        drawn = drawn.unsqueeze(1).expand(-1, context.shape[-1], -1)
+    expected, count = network.loss(centre[has_window].long(), context[has_window].long(), drawn)
+    torch.testing.assert_close(loss, expected)
+    assert targets == count
+    gradients = (torch.autograd.grad(total, list(network.parameters())) for total in (loss, expected))
+    for ours, plain in zip(*gradients):
+        torch.testing.assert_close(ours, plain)
+    # -Σ log σ(u·v) - k/K Σ log σ(-u·n) over pairs, in a loop, with K = 8 drawn words for k = 3
+    config = replace(BLOCKS, mode=mode, shared_negatives=8)
+    blocks = WindowBlocks(Windows([[0, 1, 2, 3, 4, 1]], 5, config, seed=1)).part(0, 0, 1)
+    network = made(replace(CONFIG, vocab_size=5, cbow=config))
+    v, u = network.input_weight.detach(), network.output_weight.detach()
+    centres, contexts = blocks.centre()[0].tolist(), blocks.context()[0].tolist()
+
+    def nats(hidden: Tensor, target: int) -> float:
+        others = [word for word in blocks.negatives[0].tolist() if word != target]
+        logs = np.log1p(np.exp([-float(hidden @ u[target]), *(float(hidden @ u[word]) for word in others)]))
+        return float(logs[0] + 3 / 8 * logs[1:].sum())
+
+    total = 0.0
+    for centre, context in zip(centres, contexts):
+        words = [word for word in context if word >= 0]
+        if mode == "skip-gram":
+            total += sum(nats(v[centre], word) for word in words)
+        elif words:
+            total += nats(v[words].mean(dim=0), centre)
+    loss, _ = network.block_loss(blocks.ids, blocks.neighbours, blocks.negatives)
+    assert float(loss.detach()) == pytest.approx(total, rel=1e-12)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_update_of_blocks_has_parts_whose_targets_are_those_of_the_text(mode: str) -> None:
+    rng = np.random.default_rng(2)
+    sentences = [rng.integers(0, 50, 11).tolist() for _ in range(3000)]
+    windows = Windows(sentences, 50, replace(BLOCKS, mode=mode), seed=1)
+    batches = WindowBatches(windows, budget=8192)
+    parts = [part for update in range(batches.updates_per_epoch) for part in batches.parts(update)]
+    assert batches.updates_per_epoch == 4 and len(parts) == 8
+    per_sentence = 11 if mode == "cbow" else 2 * (9 + 10)
+    assert sum(part.batch.targets for part in parts) == 3000 * per_sentence
+    again = list(WindowBatches(windows, budget=8192).parts(1))
+    for part, same in zip(parts[2:], again):
+        assert torch.equal(part.batch.inputs["ids"], same.batch.inputs["ids"])
+        assert torch.equal(part.batch.extras["negatives"], same.batch.extras["negatives"])
+    network = made(replace(CONFIG, vocab_size=50, cbow=windows.config))
+    sums = losses(network, parts[0].batch, Call())["window"]
+    extras = parts[0].batch.extras
+    expected, _ = network.block_loss(parts[0].batch.inputs["ids"], extras["neighbours"], extras["negatives"])
+    assert torch.equal(sums[0], expected)

@@ -60,9 +60,7 @@ def without_accents() -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-def cut(
-    tokenizer: Tokenizer, question: str, context: str, longest: int | None, stride: int, template: str = "bos-eos"
-) -> ContextWindows:
+def cut(tokenizer, question, context, longest, stride, template="bos-eos") -> ContextWindows:
     slots, where = tokenizer.template(template), "file:{}".format
     return context_windows([question], [context], tokenizer, slots, READER, longest, stride, where)
 
@@ -195,23 +193,14 @@ def network_for(tokenizer: Tokenizer, **changes: Any) -> Network:
     return network.eval()
 
 
-def answers_of(
-    network: Network,
-    tokenizer: Tokenizer,
-    questions: list[str],
-    contexts: list[str],
-    unanswerable: bool,
-    **options: Any,
-) -> list[list[Answer]]:
+def answers_of(network, tokenizer, questions, contexts, unanswerable, **options) -> list[list[Answer]]:
     """The answers of a model that was trained with windows of 32 tokens, of which neighbours share 4."""
     config = {"template": "bos-eos", "max_len": 32, "answering": {"stride": 4, "unanswerable": unanswerable}}
     return answers(TaskModel(network, tokenizer, config), questions, contexts, **options)
 
 
 @torch.no_grad()
-def every_span(
-    network: Network, tokenizer: Tokenizer, question: str, context: str, longest: int, stride: int, max_answer: int
-) -> tuple[dict[tuple[int, int], float], float]:
+def every_span(network, tokenizer, question, context, longest, stride, max_answer):
     """The score of each span of tokens and of "no answer", window by window and pair by pair."""
     encoded, question_ids = tokenizer.encode_with_offsets(context), tokenizer.encode(question)
     windows = cut(tokenizer, question, context, longest, stride)
@@ -265,9 +254,7 @@ def test_the_threshold_decides_between_an_answer_and_none() -> None:
 
     def best(threshold: float, context: str = CONTEXT, unanswerable: bool = True, **changes: int) -> list[str]:
         options = {"n_best": 2, "max_answer": 30, "null_threshold": threshold} | changes
-        return [
-            found.text for found in answers_of(network, tokenizer, ["onde ?"], [context], unanswerable, **options)[0]
-        ]
+        return [one.text for one in answers_of(network, tokenizer, ["onde ?"], [context], unanswerable, **options)[0]]
 
     assert best(difference - 0.01)[0] == "" and best(difference + 0.01)[0] != ""
     assert best(difference - 0.01, unanswerable=False)[0] != ""

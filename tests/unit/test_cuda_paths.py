@@ -42,11 +42,12 @@ from atento.training.step import Updater
 from cuda_twin import CudaTensor, cuda_twin
 from failing import fails
 from test_attention_kernels import MASKS, B, H, S, T, check_dropout
-from test_attention_varlen import MASKS as VARLEN_MASKS
-from test_attention_varlen import outcome, qkv
+from test_narrow_attention import PACKED, qkv, with_gradients
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, inputs, network_of
 
 Patch = pytest.MonkeyPatch
+ALL = ENCODER_DECODERS | DECODERS
+STRATEGIES = [Greedy(), Beam(4, n_best=4), Sample(n=3), MBR("chrf", (Sample(n=2), Beam(2, n_best=2)))]
 
 
 @pytest.fixture
@@ -130,37 +131,46 @@ def varlen_attn(query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_
     return torch.cat(outputs)
 
 
-@pytest.mark.parametrize("name", VARLEN_MASKS)
+@pytest.mark.parametrize("name", PACKED)
 def test_varlen_is_given_what_pytorchs_kernel_takes(name: str, twin: None, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.nn.attention import varlen
 
     real = inspect.signature(varlen.varlen_attn)
     assert inspect.signature(varlen_attn).parameters.keys() <= real.parameters.keys()
     monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
-    leaves, mask = qkv(torch.float32), VARLEN_MASKS[name]
-    expected = outcome(leaves, "plain", mask)
-    found = outcome([x.to("cuda:0") for x in leaves], "varlen", mask.to("cuda:0") if isinstance(mask, Tensor) else mask)
+    leaves, mask = qkv(torch.float32), PACKED[name]
+    expected = with_gradients(leaves, "plain", mask=mask)
+    mask = mask.to("cuda:0") if isinstance(mask, Tensor) else mask
+    found = with_gradients([x.to("cuda:0") for x in leaves], "varlen", mask=mask)
     for got, plain in zip(found, expected):
         torch.testing.assert_close(got.cpu(), plain, rtol=0, atol=1e-5)
 
 
-NAMES = ("transformer", "t5", "rotary, grouped heads", "llama", "alibi")
-ALL = {name: (ENCODER_DECODERS | DECODERS)[name] for name in NAMES}
-STRATEGIES = [Greedy(), Beam(4, n_best=4), Sample(n=3), MBR("chrf", (Sample(n=2), Beam(2, n_best=2)))]
+def written(name: str, strategy: Any, place: str) -> list[list[list[int]]]:
+    """What plain steps write on that device; those of fixed shapes must write the same."""
+    network = network_of(ALL[name]).to(place)
+    ids, real = (one.to(place) for one in inputs([5, 9, 1, 9], "left" if name in DECODERS else "right"))
+    arguments: dict[str, Any] = {"max_new_tokens": [6, 4, 9, 5], "token_mask": real, "seed": 5}
+    plain, fixed = (generate(one, ids, strategy, **arguments) for one in (network, GraphStepFunction(network)))
+    for row, own in zip(plain, fixed, strict=True):
+        assert [one.ids for one in own] == [one.ids for one in row]
+        for one, other in zip(own, row):
+            assert one.token_scores == pytest.approx(other.token_scores, abs=1e-10)
+    return [[one.ids for one in row] for row in plain]
 
 
 @pytest.mark.covering
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
 @pytest.mark.parametrize("name", ALL)
-def test_plain_and_captured_steps_write_what_the_cpu_writes(name: str, strategy: Any, twin: None) -> None:
-    network = network_of(ALL[name])
-    ids, real = inputs([5, 9, 1, 9], "left" if name in DECODERS else "right")
-    arguments: dict[str, Any] = {"max_new_tokens": [6, 4, 9, 5], "seed": 5}
-    expected = generate(network, ids, strategy, token_mask=real, **arguments)
-    on_gpu = network_of(ALL[name]).to("cuda:0")
-    for source in (on_gpu, GraphStepFunction(on_gpu)):
-        found = generate(source, ids.to("cuda:0"), strategy, token_mask=real.to("cuda:0"), **arguments)
-        assert [[h.ids for h in row] for row in found] == [[h.ids for h in row] for row in expected]
+def test_h12_plain_fixed_and_captured_steps_write_the_same_on_any_device(name: str, strategy: Any, twin: None) -> None:
+    assert written(name, strategy, "cuda:0") == written(name, strategy, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+@pytest.mark.parametrize("name", ALL)
+def test_h12_captured_steps_write_what_the_plain_steps_write(name: str, strategy: Any) -> None:
+    written(name, strategy, "cuda")
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -324,7 +334,9 @@ def test_models_on_a_gpu_say_what_they_say_on_a_cpu(name: str, twin: None) -> No
     expected = CALLS[name](atento.load(name, device="cpu"))
     model = atento.load(name, device="cuda:0")
     assert model.device == torch.device("cuda", 0)
-    texts, numbers = zip(*(_parts(repr(each)) for each in (expected, CALLS[name](model))))
+    number, said = r"-?\d+\.\d*(?:e-?\d+)?", [repr(each) for each in (expected, CALLS[name](model))]
+    texts = [re.sub(r"\s+", " ", re.sub(number, "", each)) for each in said]
+    numbers = [[float(each) for each in re.findall(number, one)] for one in said]
     assert texts[0] == texts[1]
     assert numbers[1] == pytest.approx(numbers[0], rel=1e-4, abs=1e-4)
 
@@ -343,12 +355,6 @@ def test_searches_of_a_model_on_a_gpu_are_captured(twin: None) -> None:
         assert model.translate(texts, **options) == on_cpu.translate(texts, **options), options
     with ablate(model.network, "encoder", 0, 0):
         assert isinstance(model.search_function(), PlainStepFunction)
-
-
-def _parts(said: str) -> tuple[str, list[float]]:
-    """What was said without its numbers, and those."""
-    number = r"-?\d+\.\d*(?:e-?\d+)?"
-    return re.sub(r"\s+", " ", re.sub(number, "", said)), [float(each) for each in re.findall(number, said)]
 
 
 def test_memory_that_runs_out_on_a_gpu_is_given_back_and_the_update_is_cut(twin: None, monkeypatch: Patch) -> None:

@@ -12,20 +12,16 @@ from atento.base.errors import AtentoWarning, RecipeError, UsageError
 from atento.model import Model
 from atento.networks import Encoder, presets
 from atento.networks.heads import TEXT_POOLINGS, pool_text
-from atento.text import Tokenizer
 from failing import fails
+from tiny_families import of_words
 
 WORDS = ("o", "gato", "pulou", "alto", "corre", "casa")
 
 
 @pytest.fixture
 def model() -> Model:
-    """A tiny encoder of three layers over six words."""
-    tokenizer = Tokenizer.from_vocabulary("word", WORDS)
     torch.manual_seed(0)
-    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
-    sizes: dict[str, Any] = {"d_model": 8, "d_ff": 12, "n_layers": 3, "max_len": 6}
-    config = presets.bert_tiny(vocab_size=tokenizer.vocab_size, **sizes, ids=ids | {"start": tokenizer.bos_id})
+    config, tokenizer = of_words(presets.bert_tiny(d_model=8, d_ff=12, n_layers=3, max_len=6), WORDS)
     network = Encoder(config).double().eval()
     with torch.no_grad():
         for parameter in network.parameters():
@@ -49,7 +45,6 @@ def test_g8_poolings_and_layers_by_hand(model: Model) -> None:
     assert pool_text("first+last", hidden, real, skip=1)[0].tolist() == [3.0, -1.0, 3.0, -1.0]
     assert pool_text("weighted-mean", hidden, left, skip=1)[0].tolist() == [9.0, 9.0]
     # each layer's vectors are those a hook on its block sees; padding of a longer neighbour changes nothing
-    assert isinstance(model.network, Encoder) and model.tokenizer is not None
     together = model.embed(["o gato", "o gato pulou alto"], layer=1)
     ids, _ = model.tokenizer.with_specials(model.tokenizer.encode("o gato"))
     seen: list[torch.Tensor] = []
@@ -68,7 +63,6 @@ def test_g8_layers_contexts_long_texts_and_zeros(model: Model) -> None:
     for below, above in ((-1, 2), (-2, 1), (-3, 0)):
         np.testing.assert_array_equal(model.embed("o gato", layer=below), model.embed("o gato", layer=above))
     fails(RecipeError, r"embedding.max_len must not be negative: got -1", model.embed, "o gato", max_len=-1)
-    assert model.tokenizer is not None and isinstance(model.network, Encoder)
     place = len(model.tokenizer.with_specials([])[0]) // 2 + 1  # of "gato" in both
     found = []
     for text in ("o gato pulou", "o gato corre"):

@@ -1,7 +1,7 @@
-"""α-entmax, top-k and spans: against every support tried in turn, plain bisection, finite differences and theorems."""
+"""α-entmax, top-k and spans: against plain bisection, loops of the papers and finite differences."""
 
 import math
-from itertools import combinations, pairwise, product
+from itertools import product
 from typing import Any
 
 import pytest
@@ -20,25 +20,6 @@ INF = float("inf")
 row = st.lists(st.floats(-6, 6), min_size=1, max_size=6)
 
 
-def by_enumeration(z: list[float], alpha: float) -> list[float]:
-    """Sparsemax or 1.5-entmax: the one support whose closed form is a distribution and leaves the others out."""
-    x = [(alpha - 1) * one for one in z]
-    for size in range(1, len(z) + 1):
-        for support in combinations(range(len(z)), size):
-            mean = sum(x[i] for i in support) / size
-            if alpha == 2:
-                tau = mean - 1 / size
-            else:
-                left = 1 - sum((x[i] - mean) ** 2 for i in support)
-                if left < 0:
-                    continue
-                tau = mean - math.sqrt(left / size)
-            inside = all(x[i] >= tau for i in support)
-            if inside and all(x[i] <= tau for i in range(len(z)) if i not in support):
-                return [(x[i] - tau) ** (1 / (alpha - 1)) if i in support else 0.0 for i in range(len(z))]
-    raise AssertionError("no support fits")
-
-
 def by_bisection(z: list[float], alpha: float) -> list[float]:
     """The definition as it stands, τ halved in Python floats."""
     x = [(alpha - 1) * one for one in z]
@@ -53,28 +34,14 @@ def by_bisection(z: list[float], alpha: float) -> list[float]:
     return [one / sum(at(low)) for one in at(low)]
 
 
-@settings(max_examples=50)
-@given(z=row, alpha=st.sampled_from([1.5, 2.0]))
-def test_a17_sparsemax_and_entmax15_equal_the_support_found_by_trying_all(z: list[float], alpha: float) -> None:
-    found = entmax(torch.tensor(z, dtype=torch.float64), alpha)
-    torch.testing.assert_close(found, torch.tensor(by_enumeration(z, alpha), dtype=torch.float64), rtol=0, atol=1e-10)
-
-
-@settings(max_examples=30)
-@given(z=row, alpha=st.floats(1.05, 6))
+@settings(max_examples=60)
+@given(z=row, alpha=st.sampled_from([1.5, 2.0]) | st.floats(1.05, 6))
 def test_a17_any_alpha_equals_plain_bisection(z: list[float], alpha: float) -> None:
-    """To 1e-10 up to α = 2, as a last digit's error is multiplied by 1 / (α - 1); above, p rises straight up from 0."""
+    """The nearer to 1, the more a last digit's error is multiplied, by 1 / (α - 1); above 2, p rises straight up."""
     found = entmax(torch.tensor(z, dtype=torch.float64), alpha)
     expected = torch.tensor(by_bisection(z, alpha), dtype=torch.float64)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9 if alpha <= 2 else 1e-3)
-
-
-def test_a17_by_hand() -> None:
-    """Two scores d apart: sparsemax is (1 ± d) / 2 until one of them is out; 1.5-entmax puts it out at d = 2."""
-    assert entmax(torch.tensor([0.6, 0.0]), 2.0).tolist() == pytest.approx([0.8, 0.2])
-    assert entmax(torch.tensor([1.0, 0.0]), 2.0).tolist() == [1, 0]
-    assert entmax(torch.tensor([2.0, 0.0]), 1.5).tolist() == [1, 0]
-    assert float(entmax(torch.tensor([1.9, 0.0]), 1.5)[1]) > 0
+    atol = 1e-10 if alpha in (1.5, 2) else 1e-9 if alpha < 2 else 1e-3
+    torch.testing.assert_close(found, expected, rtol=0, atol=atol)
 
 
 @settings(max_examples=50)
@@ -92,18 +59,6 @@ def test_a17_weights_are_a_distribution_in_the_scores_order(z: list[float], alph
         torch.testing.assert_close(entmax(scores + 3, alpha), p, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("alpha", [1.3, 1.5, 2.0, 3.0])
-def test_a17_no_distribution_does_better(alpha: float) -> None:
-    """p is the argmax of pᵀz + (1 - Σ p^α) / (α (α - 1)): no step towards another distribution gains (Peters eq. 9)."""
-    z, others = draw(6), torch.softmax(3 * draw(500, 6, seed=1), dim=-1)
-    p = entmax(z, alpha)
-
-    def value(at: Tensor) -> Tensor:
-        return (at * z).sum(-1) + (1 - at.clamp(min=0).pow(alpha).sum(-1)) / (alpha * (alpha - 1))
-
-    assert bool((value(p) >= value(p + 0.01 * (others - p))).all())
-
-
 def test_a17_alpha_one_is_softmax() -> None:
     """As a number bit for bit; as a tensor to 1e-10; near 1 as near as α - 1 is to 0."""
     z = draw(3, 4, 9)
@@ -112,6 +67,7 @@ def test_a17_alpha_one_is_softmax() -> None:
     torch.testing.assert_close(entmax(z, 1 + 1e-9), torch.softmax(z, -1), rtol=0, atol=1e-8)
     single = entmax(z.float(), torch.tensor(1 + 1e-6))
     torch.testing.assert_close(single, torch.softmax(z.float(), -1), rtol=0, atol=1e-5)
+    assert entmax(z.bfloat16(), 1.5).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("alpha", [1.1, 1.5, 2.0])
@@ -134,16 +90,6 @@ def test_a17_a_dozen_turns_find_every_row_of_many(monkeypatch: pytest.MonkeyPatc
         torch.testing.assert_close(entmax(z[::500], alpha), p[::500], rtol=0, atol=1e-12)
 
 
-@given(z=row, alphas=st.lists(st.floats(1, 4), min_size=2, max_size=4))
-@settings(max_examples=30)
-def test_a17_a_higher_alpha_keeps_no_link_that_a_lower_one_drops(z: list[float], alphas: list[float]) -> None:
-    """With γ = α - 1, j is kept iff Σ_i [γ (z_i - z_j)]₊^(1/γ) < 1: each term grows with γ as long as it is below 1."""
-    scores = torch.tensor(z, dtype=torch.float64)
-    kept = [entmax(scores, alpha) > 1e-9 for alpha in sorted(alphas)]
-    for lower, higher in pairwise(kept):
-        assert not bool((higher & ~lower & (entmax(scores, max(alphas)) > 1e-6)).any())
-
-
 @pytest.mark.parametrize("alpha", [1.0, 1.0 + 1e-7, 1.2, 1.5, 2.0, 2.5])
 def test_a17_gradient_of_the_scores(alpha: float) -> None:
     z = draw(2, 3, 6).requires_grad_()
@@ -163,14 +109,12 @@ def test_a17_gradient_of_alpha_at_softmax_and_of_each_head() -> None:
     z, g = draw(5, 6), draw(5, 6, seed=1)
     alpha = torch.ones((), dtype=torch.float64, requires_grad=True)
     (entmax(z, alpha) * g).sum().backward()
-    assert alpha.grad is not None
     step = ((entmax(z, 1 + 1e-6) - entmax(z, 1.0)) * g).sum() / 1e-6
     assert float(alpha.grad) == pytest.approx(float(step), abs=1e-4) and abs(float(step)) > 0.01
     z, g = draw(2, 3, 4, 5), draw(2, 3, 4, 5, seed=1)
     alpha = torch.tensor([1.0, 1.4, 2.0], dtype=torch.float64).view(3, 1, 1).requires_grad_()
     together = entmax(z, alpha)
     (together * g).sum().backward()
-    assert alpha.grad is not None
     for head, one in enumerate((1.0, 1.4, 2.0)):
         single = torch.tensor(one, dtype=torch.float64, requires_grad=True)
         p = entmax(z[:, head], single)
@@ -209,15 +153,6 @@ def test_a17_hidden_keys_get_exactly_0_and_rows_of_nothing_give_0(alpha: float |
         assert alpha.grad is not None and bool(alpha.grad.isfinite()) and float(alpha.grad) != 0
 
 
-def test_softmax_of_nothing_is_0_and_types_stay() -> None:
-    scores = torch.tensor([[0.0, 0.0], [-INF, -INF]], requires_grad=True)
-    p = softmax(scores)
-    assert p.tolist() == [[0.5, 0.5], [0, 0]]
-    p[:, 0].sum().backward()
-    assert scores.grad is not None and scores.grad.tolist() == [[0.25, -0.25], [0, 0]]
-    assert entmax(torch.zeros(3, dtype=torch.bfloat16), 1.5).dtype == torch.bfloat16
-
-
 def test_what_cannot_be_is_refused() -> None:
     for make, said in (
         *((lambda a=a: entmax(torch.zeros(2, 1), a, dim=0), "`alpha` must be at least 1") for a in (0.9, float("nan"))),
@@ -233,22 +168,17 @@ def test_what_cannot_be_is_refused() -> None:
         fails(ValueError, said, make)
 
 
-def test_a17_alpha_is_learned_by_head() -> None:
-    """One head is told to be sharp, the other to be even: their α part, and stay between 1 and 2."""
-    layer = Entmax(2)
-    assert layer.alpha.tolist() == pytest.approx([1.5, 1.5])
-    optimiser = torch.optim.Adam(layer.parameters(), lr=0.1)
-    scores = draw(1, 2, 16, 8, dtype=torch.float32)
-    for _ in range(100):
-        optimiser.zero_grad()
-        sharp = layer(scores).square().sum(dim=(0, 2, 3))
-        (sharp[1] - sharp[0]).backward()
-        optimiser.step()
-    high, low = layer.alpha.tolist()
+def test_a17_alpha_is_learned_by_head_between_1_and_2_or_fixed() -> None:
+    layer, scores = Entmax(2), draw(1, 2, 3, 4)
+    assert layer.alpha.tolist() == pytest.approx([1.5, 1.5]) and layer.logit is not None
+    with torch.no_grad():
+        layer.logit.copy_(torch.tensor([-5.0, 5.0]))
+    low, high = layer.alpha.tolist()
     assert 1 < low < 1.1 and 1.9 < high < 2
-    fixed = Entmax(3, 1.0, learned=False)
-    assert list(fixed.parameters()) == [] and fixed.alpha.tolist() == [1, 1, 1]
-    scores = draw(1, 3, 2, 4)
+    for head, alpha in enumerate(layer.alpha.tolist()):
+        torch.testing.assert_close(layer(scores)[:, head], entmax(scores[:, head], alpha), rtol=0, atol=1e-6)
+    fixed = Entmax(2, 1.0, learned=False)
+    assert list(fixed.parameters()) == [] and fixed.alpha.tolist() == [1, 1]
     assert torch.equal(fixed(scores), torch.softmax(scores, -1))
 
 
@@ -286,7 +216,6 @@ def test_a17_spans_equal_the_paper_in_loops_and_their_mask_is_what_they_leave() 
     span = AdaptiveSpan(2, 20, ramp=3, initial=4).double()
     with torch.no_grad():
         span.behind_logit.copy_(torch.tensor([-2.0, 0.3]))
-        assert span.ahead_logit is not None and span.ahead is not None
         span.ahead_logit.copy_(torch.tensor([-1.0, -6.0]))
     scores = draw(1, 2, 12, 12)
     found = softmax(span(scores, QueryKeyPositions.arange(12, 12)))
@@ -319,32 +248,6 @@ def test_a17_gradient_of_the_spans() -> None:
 
     logits = [p.detach().clone().requires_grad_() for p in span.parameters()]
     assert torch.autograd.gradcheck(weights, (scores, *logits))
-
-
-def test_a16_a17_a_span_shrinks_to_what_its_head_needs() -> None:
-    """Heads want the two tokens before, the seventh before, the third to come: each side's span falls to about that."""
-    torch.manual_seed(0)
-    length, ramp = 24, 2.0
-    span = AdaptiveSpan(3, 40, ramp=ramp, initial=20)
-    table = torch.nn.Parameter(torch.zeros(3, 2 * length - 1))
-    positions = QueryKeyPositions.arange(length, length)
-    optimiser = torch.optim.Adam([{"params": span.parameters(), "lr": 0.1}, {"params": [table], "lr": 0.3}])
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(250):
-        values = torch.randn(8, 1, length, 4, generator=generator)
-        out = softmax(span(positions.spread(lambda d: table[:, d + length - 1]), positions)) @ values
-        near = (values[:, :, 6:-3] + values[:, :, 5:-4]) / 2
-        wanted = torch.cat([near, values[:, :, :-9], values[:, :, 9:]], dim=1)  # queries 6 ... length - 4 by head
-        wanted[:, 0] = (values[:, 0, 5:-4] + values[:, 0, 4:-5]) / 2
-        loss = (out[:, :, 6:-3] - wanted).square().mean() + 2e-3 * span.mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    assert span.ahead is not None
-    sees_behind, sees_ahead = (torch.ceil(z.detach() + ramp) - 1 for z in (span.behind, span.ahead))
-    assert loss < 0.2
-    assert 2 <= sees_behind[0] <= 4 and 6 <= sees_behind[1] <= 9 and sees_behind[2] <= 4
-    assert sees_ahead[0] <= 4 and sees_ahead[1] <= 4 and 3 <= sees_ahead[2] <= 5
 
 
 @pytest.mark.parametrize("scale", [0.05, 1.0, 4.0])

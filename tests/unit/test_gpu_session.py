@@ -56,9 +56,7 @@ def test_the_measurements_that_it_names_exist_and_take_its_options() -> None:
     assert {"tiny", "transformer-base"} <= SIZES.keys()
 
 
-def test_the_page_names_what_failed_and_keeps_the_rows_of_a_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_names_what_failed_and_keeps_the_rows_of_a_cut(tmp_path, monkeypatch) -> None:
     parts = "tests\t9\tdone\ndecoding\t9\tended after its 9 seconds; the rows so far are kept\ngraphs\t1\tfailed\n"
     (tmp_path / "parts.tsv").write_text(parts, encoding="utf-8")
     (tmp_path / "tests.txt").write_text(".....\n5 passed, 2 deselected in 1.0s\n", encoding="utf-8")

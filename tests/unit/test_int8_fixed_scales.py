@@ -1,5 +1,6 @@
 """Encoders in 8 bits with fixed scales: the equation, the products of the processor, the folder, verbs, bad input."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 import typer
+from click.testing import Result
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import atento
 from atento.base.errors import AtentoWarning, CapabilityError, DataError, ModelError, UsageError
-from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network import changed
 from atento.config.tables.head_kinds import HeadConfig
 from atento.inference import choose
 from atento.inference.choose import reader
@@ -21,13 +23,12 @@ from atento.inference.int8_linear import FixedInt8Linear
 from atento.inference.packed_linear import has_int8_products
 from atento.model import Model
 from atento.models.initial_model import initial_model
-from atento.networks import Encoder, build_network
 from atento.networks.int8_projection import Int8Projection
-from atento.text import Tokenizer
 from atento_cli.commands.convert import register
 from atento_cli.convert.layouts import _Inputs, calibrate, convert, int8_map
 from failing import fails
-from tiny_families import tiny_config
+from tensors import distance
+from tiny_families import of_words, tiny_config, tiny_network
 
 ROWS = torch.randint(5, 40, (60, 12), generator=torch.Generator().manual_seed(7)).tolist()
 WORDS = tuple(f"palavra{number}" for number in range(40))
@@ -35,26 +36,11 @@ KINDS = ("bert-base", "roberta-base", "mpnet-base", "albert-base", "modernbert-b
 needs_products = pytest.mark.skipif(not has_int8_products(), reason="no products of integers here")
 
 
-def network_of(config: NetworkConfig) -> Encoder:
-    """An encoder whose layers change their input."""
-    torch.manual_seed(1)
-    network = build_network(config)
-    assert isinstance(network, Encoder)
-    with torch.no_grad():
-        for weight in network.parameters():
-            if weight.dim() > 1:
-                weight.normal_(std=weight.shape[-1] ** -0.5)
-            else:
-                weight.add_(torch.randn_like(weight) * 0.2)
-    return network.eval().requires_grad_(False)
+network_of: Any = partial(tiny_network, seed=1, scale=1.0, shift=0.2)  # layers change their input
 
 
 def model_of(name: str = "bert-base", **changes: Any) -> Model:
-    """A model of random weights over 40 words."""
-    tokenizer = Tokenizer.from_vocabulary("word", WORDS)
-    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
-    ids["start"] = tokenizer.bos_id
-    config = changed(tiny_config(name), vocab_size=tokenizer.vocab_size, max_len=64, ids=ids, **changes)
+    config, tokenizer = of_words(changed(tiny_config(name), max_len=64, **changes), WORDS)
     return Model(network_of(config), tokenizer, {"name": "tiny", "task": "embedding"}, None)
 
 
@@ -69,17 +55,17 @@ def written(folder: Path, text: str = "\n".join(sentences(120, seed=6))) -> Path
     return file
 
 
+def command(*arguments: object) -> Result:
+    app = typer.Typer()
+    register(app)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
 def in_int8(folder: Path, model: Model) -> Path:
-    """A folder of the model in 8 bits."""
-    model.save(folder / "model")
-    convert(folder / "model", folder / "int8", "atento", precision="int8", calibrate=written(folder))
+    options = ("--to", "atento", "--precision", "int8", "--calibrate", written(folder))
+    done = command(model.save(folder / "model"), "--out", folder / "int8", *options)
+    assert done.exit_code == 0, done.output
     return folder / "int8"
-
-
-def distance(vectors: Any, expected: Any) -> float:
-    """The largest distance of a vector from the expected one, relative to the expected norm."""
-    vectors, expected = torch.as_tensor(vectors), torch.as_tensor(expected)
-    return float(((vectors - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
 
 
 def batch(lengths: tuple[int, ...] = (7, 12, 7, 1, 12)) -> dict[str, Tensor]:
@@ -94,7 +80,6 @@ def test_the_equation_by_hand() -> None:
     linear.scales.fill_(0.5)
     linear.rates.copy_(torch.tensor([10.0, 100.0]))
     linear.zero.fill_(20)
-    assert linear.bias is not None
     linear.bias.fill_(1.0)
     # codes of (1.26, 0.1) are 33 and 30, so (13·3 - 10·2)·0.5 + 1; of (-9, 9) 0 and 255
     torch.testing.assert_close(linear(torch.tensor([[1.26, 0.1]])), torch.tensor([[10.5]]))
@@ -156,7 +141,6 @@ def test_reading_is_the_equation_and_near_float32(name: str) -> None:
 @needs_products
 def test_a_row_has_the_same_bits_in_any_company() -> None:
     network = model_of().network
-    assert isinstance(network, Encoder)
     calibrate(network, ROWS)
     fast, lengths = reader(network, "int8"), tuple(torch.randint(1, 40, (100,)).tolist())
     inputs = batch(lengths)
@@ -240,6 +224,8 @@ def test_what_has_no_fixed_scales(tmp_path: Path) -> None:
     ]
     for call, error, said in refused:
         fails(error, said, call)
+    done = command(plain, "--out", out, "--calibrate", file, "--to", "onnx")
+    assert "`--calibrate` is for `--to atento --precision int8`" in str(done.exception)
     assert not out.exists()
 
 
@@ -261,15 +247,3 @@ def test_matrices_are_stored_in_8_bits_and_read_in_float32(name: str, tmp_path: 
     fails(UsageError, "for the layout atento", model.save, tmp_path / "other", layout="huggingface", precision="int8")
     if name == "micro-world-en-pt":
         assert small.translate("The white cat sleeps.") == "O gato branco dorme."
-
-
-def test_the_command(tmp_path: Path) -> None:
-    app = typer.Typer()
-    register(app)
-    model_of().save(tmp_path / "model")
-    arguments = [str(tmp_path / "model"), "--out", str(tmp_path / "int8"), "--calibrate", str(written(tmp_path))]
-    refused = CliRunner().invoke(app, [*arguments, "--to", "onnx"])
-    assert "`--calibrate` is for `--to atento --precision int8`" in str(refused.exception)
-    done = CliRunner().invoke(app, [*arguments, "--to", "atento", "--precision", "int8"])
-    assert done.exit_code == 0, done.output
-    assert atento.load(tmp_path / "int8").precision == "int8"

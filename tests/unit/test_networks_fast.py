@@ -15,8 +15,7 @@ from atento.base.errors import CapabilityError
 from atento.base.precision import best_precision
 from atento.config.presets import preset
 from atento.config.sections.network import NetworkConfig, changed
-from atento.config.sections.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig
-from atento.config.sections.position_scheme import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig as P
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.inference import int8_linear, packed_linear, packed_modules
 from atento.inference.choose import step_function
@@ -39,26 +38,19 @@ ENCODER_DECODERS = {
         **SIZES | {"n_layers": 3},
         n_decoder_layers=1,
         norm="pre",
-        feed_forward=FeedForwardConfig(activation="gelu"),
-        output=OutputConfig(bias=True),
+        feed_forward={"activation": "gelu"},
+        output={"bias": True},
     ),
     "learned, untied": NetworkConfig(
-        **SIZES,
-        positions=PositionConfig("learned"),
-        output=OutputConfig(tied=False),
-        embedding=InputConfig(shared=False),
+        **SIZES, positions=P("learned"), output={"tied": False}, embedding={"shared": False}
     ),
     "t5": changed(preset("t5-small"), **SIZES, attention={"d_head": 8}),
-    "rotary, grouped heads": NetworkConfig(
-        **SIZES, attention=AttentionConfig(n_kv_heads=2), positions=PositionConfig("rotary")
-    ),
-    "alibi, gated": NetworkConfig(
-        **SIZES, positions=PositionConfig("alibi"), feed_forward=FeedForwardConfig(gated=True, activation="silu")
-    ),
+    "rotary, grouped heads": NetworkConfig(**SIZES, attention={"n_kv_heads": 2}, positions=P("rotary")),
+    "alibi, gated": NetworkConfig(**SIZES, positions=P("alibi"), feed_forward={"gated": True, "activation": "silu"}),
     "mbart": replace(preset("mbart-large-50"), **SIZES),
     "m2m-100": replace(preset("nllb-200-600m", d_model=32), **SIZES),
     "shared layers": NetworkConfig(**SIZES, shared_layers=True),
-    "real positions only": NetworkConfig(**SIZES, positions=PositionConfig(real_only=True)),
+    "real positions only": NetworkConfig(**SIZES, positions=P(real_only=True)),
 }
 DECODERS = {
     "gpt2": replace(preset("gpt2"), **SIZES),
@@ -66,8 +58,8 @@ DECODERS = {
     "llama": changed(preset("llama3-8b"), **SIZES, attention={"n_kv_heads": 2, "d_head": 8}),
     "gemma": changed(preset("gemma-2b"), **SIZES, attention={"n_kv_heads": 1, "d_head": 8}),
     "gpt2, shared layers": replace(preset("gpt2"), **SIZES, shared_layers=True),
-    "alibi": NetworkConfig(**SIZES, architecture="decoder", positions=PositionConfig("alibi")),
-    "t5 buckets, relu": NetworkConfig(**SIZES, architecture="decoder", positions=PositionConfig("t5"), norm="pre"),
+    "alibi": NetworkConfig(**SIZES, architecture="decoder", positions=P("alibi")),
+    "t5 buckets, relu": NetworkConfig(**SIZES, architecture="decoder", positions=P("t5"), norm="pre"),
 }
 STRATEGIES = [
     Greedy(),
@@ -80,9 +72,7 @@ STRATEGIES = [
 ]
 
 
-def network_of(
-    config: NetworkConfig, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 2.0
-) -> torch.nn.Module:
+def network_of(config, seed=0, dtype=torch.float64, scale=2.0) -> torch.nn.Module:
     """Random weights, larger than at the start so that outputs differ and end."""
     torch.manual_seed(seed)
     network = build_network(config).to(dtype).eval()
@@ -124,39 +114,23 @@ def test_states_that_part_do_not_write_into_each_other_and_rows_that_stay_are_ke
     network = network_of(ENCODER_DECODERS["transformer"])
     ids, real = inputs([4])
     fast, plain = FastStepFunction(network), PlainStepFunction(network)
-    for width in (1, 3):
-        start = torch.full((width,), 2)
-        rows = torch.zeros(width, dtype=torch.long)
-        state = fast.begin(ids, real).select(rows)
-        _, state = fast.step(start, state)
-        one, other = state.select(torch.arange(width)), state.select(torch.arange(width))
-        expected = {}
-        for token in (5, 6):
+    for width, length in product((1, 3), (1, 2, ROOM)):  # one may make the shared memory longer meanwhile
+        every, rows = torch.arange(width), torch.zeros(width, dtype=torch.long)
+        ways, expected = [[6, 7], [7, 8], [9, 4]], []
+        for way in ways:
             kept = plain.begin(ids, real).select(rows)
-            for read in (2, token, token + 1):
-                logits, kept = plain.step(torch.full((width,), read), kept)
-            expected[token] = logits
-        for add in (0, 1):
-            a, one = fast.step(torch.full((width,), 5 + add), one)
-            b, other = fast.step(torch.full((width,), 6 + add), other)
-        assert torch.allclose(a, expected[5], atol=1e-10) and torch.allclose(b, expected[6], atol=1e-10)
-    # Also when that one has made the shared memory longer meanwhile
-    for width in (1, 2):
-        network = network_of(ENCODER_DECODERS["transformer"])
-        ids, real = inputs([4])
-        fast, every = FastStepFunction(network), torch.arange(width)
-        for length in (2, ROOM):
-            state = fast.begin(ids, real).select(torch.zeros(width, dtype=torch.long))
+            for token in [5] * length + way:
+                logits, kept = plain.step(torch.full((width,), token), kept)
+            expected.append(logits)
+        for early in (True, False):  # all selected before one is stepped, or each when the others were
+            state = fast.begin(ids, real).select(rows)
             for _ in range(length):
                 _, state = fast.step(torch.full((width,), 5), state)
-            one = state.select(every)
-            expected, one = fast.step(torch.full((width,), 6), one)
-            other = state.select(every)
-            found, other = fast.step(torch.full((width,), 6), other)
-            assert torch.allclose(found, expected, atol=1e-12)
-            fast.step(torch.full((width,), 9), state.select(every))  # and a third, which must not write into the first
-            again, _ = fast.step(torch.full((width,), 7), one)
-            assert torch.allclose(again, fast.step(torch.full((width,), 7), other)[0], atol=1e-12)
+            states = [state.select(every) if early else None for _ in ways]
+            for turn in (0, 1):
+                for n, way in enumerate(ways):
+                    found, states[n] = fast.step(torch.full((width,), way[turn]), states[n] or state.select(every))
+                    assert turn == 0 or torch.allclose(found, expected[n], atol=1e-10)
     # Texts leave and others take their places while beams change; the memory is copied once, and then its own
     for width in (1, 3):
         fast = FastStepFunction(network_of(ENCODER_DECODERS["transformer"]))
@@ -273,9 +247,7 @@ def features(monkeypatch: pytest.MonkeyPatch, **changes: bool) -> None:
 
 
 @pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
-def test_one_row_is_multiplied_by_a_large_weight_as_it_is_and_a_small_one_held_transposed(
-    activation: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_row_is_multiplied_by_a_large_weight_as_it_is_and_a_small_one_held_transposed(activation, monkeypatch):
     """With AMX, where something else holds the weight: then a layer has no second plain copy."""
     features(monkeypatch, amx=True)
     torch.manual_seed(2)
@@ -388,7 +360,7 @@ def test_weights_are_shown_under_the_fast_search_and_a_prefix_is_read_first() ->
             for step_function in (network, FastStepFunction(network))
         ]
         assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
-    shaw = network_of(NetworkConfig(**SIZES, positions=PositionConfig("shaw")))
+    shaw = network_of(NetworkConfig(**SIZES, positions=P("shaw")))
     assert why_not_fast(shaw) == "Shaw positions"
     fails(CapabilityError, "no fast steps for Shaw positions", FastStepFunction, shaw)
     assert not isinstance(step_function(shaw), FastStepFunction)
@@ -435,7 +407,7 @@ def test_c9_the_cache_is_as_large_as_computed(name: str) -> None:
 @pytest.mark.parametrize("name", [*ENCODER_DECODERS, "shaw"])
 def test_sources_without_padding_are_read_as_by_the_encoder(name: str, masked: bool) -> None:
     """Padded on either side, all of one length, and one under the other; Shaw positions too."""
-    configs = ENCODER_DECODERS | {"shaw": NetworkConfig(**SIZES, positions=PositionConfig("shaw"))}
+    configs = ENCODER_DECODERS | {"shaw": NetworkConfig(**SIZES, positions=P("shaw"))}
     network: Any = network_of(configs[name])
     reader, ids = SourceReader(deepcopy(network), "float32"), torch.randint(4, V, (5, 9))
     real = torch.ones_like(ids, dtype=torch.bool)

@@ -20,18 +20,17 @@ from atento.config.presets import preset
 from atento.config.reading.dumping import dump_recipe
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig, changed
-from atento.config.sections.position_scheme import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig as P
 from atento.model import Model
 from atento.networks import EncoderDecoder, build_network
 from failing import fails
 
-P = PositionConfig
 CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=2, dropout=0.0, max_len=16, norm="pre")
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])
 REAL = SOURCE > 0
 TARGET = torch.tensor([[2, 5, 6, 7, 1, 4], [2, 8, 9, 4, 6, 6]])
 
-RELATIVE: dict[str, tuple[PositionConfig, ...]] = {
+RELATIVE: dict[str, tuple[P, ...]] = {
     "rotary": (P("rotary"),),
     "rotary, neighbours, half": (P("rotary", interleaved=True, fraction=0.5),),
     "rotary, one head": (P("rotary", heads=(0,)),),
@@ -47,7 +46,7 @@ RELATIVE: dict[str, tuple[PositionConfig, ...]] = {
     "matrix, unscaled, gated": (P("matrix", max_distance=3, scaled=False, gate=True),),
     "sum": (P("rotary"), P("shaw", gate=True, heads=(1,)), P("alibi"), P("t5", layers=(1,))),
 }
-ABSOLUTE: dict[str, tuple[PositionConfig, ...]] = {
+ABSOLUTE: dict[str, tuple[P, ...]] = {
     "sinusoidal": (P("sinusoidal"),),
     "learned": (P("learned"),),
     "learned, shifted": (P("learned", shift=2),),
@@ -55,12 +54,15 @@ ABSOLUTE: dict[str, tuple[PositionConfig, ...]] = {
     "sum, gated": (P("sinusoidal", gate=True), P("learned", gate=True), P("sinusoidal", base=50.0, layers=(0, 1))),
     "both kinds": (P("sinusoidal"), P("shaw", max_distance=4), P("rotary", heads=(1,), layers=(0,))),
 }
-NONE: dict[str, tuple[PositionConfig, ...]] = {"none": (P("none"),), "no schemes": ()}
+NONE: dict[str, tuple[P, ...]] = {"none": (P("none"),), "no schemes": ()}
 SCHEMES = NONE | RELATIVE | ABSOLUTE
+KINDS: list[Any] = ["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix"]
+TEXT = torch.tensor([[5, 6, 7, 8, 3, 5], [9, 4, 3, 11, 12, 1]])
+PERMUTED = torch.tensor([3, 0, 5, 1, 4, 2])
 
 
 @torch.no_grad()
-def make(positions: tuple[PositionConfig, ...], dtype: torch.dtype = torch.float64, **changes: Any) -> EncoderDecoder:
+def make(positions: tuple[P, ...], dtype: torch.dtype = torch.float64, **changes: Any) -> EncoderDecoder:
     """A small network of one seed, whose tables and gates are large enough to matter."""
     torch.manual_seed(0)
     network = build_network(changed(CONFIG, positions=positions, **changes)).eval().to(dtype)
@@ -72,25 +74,19 @@ def make(positions: tuple[PositionConfig, ...], dtype: torch.dtype = torch.float
 
 
 def logits(network: EncoderDecoder, *args: Any, **options: Any) -> Tensor:
-    out = network(*args, **options).logits
-    assert isinstance(out, Tensor)
-    return out.detach()
+    return network(*args, **options).logits.detach()
 
 
 @torch.no_grad()
 def encoded(network: EncoderDecoder, ids: Tensor, position_ids: Tensor | None = None, **options: Any) -> Tensor:
     """ids (B,L) through the encoder, at positions that may be given: (B,L,D)."""
     x = network.source_inputs.positions(network.embedding(ids), 0, position_ids)
-    out: Tensor = network.encoder(x, position_ids=position_ids, **options)
-    return out
+    return network.encoder(x, position_ids=position_ids, **options)
 
 
 def stored(network: EncoderDecoder) -> set[str]:
     """The names of what position schemes learn."""
     return {name for name, _ in network.named_parameters() if "positions." in name}
-
-
-# Decoding -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.covering
@@ -148,19 +144,13 @@ def test_grouped_heads_equal_repeated_ones(name: str) -> None:
         torch.testing.assert_close(out[:, 0], expected[:, t], rtol=0, atol=1e-12)
 
 
-# Layers, heads, tables ----------------------------------------------------------------------------------------------
-
-
-KINDS: list[Any] = ["sinusoidal", "learned", "rotary", "shaw", "t5", "alibi", "matrix"]
-
-
 def seen_of(network: EncoderDecoder) -> dict[tuple[str, int], Tensor]:
     with observe(network) as seen:
         network(SOURCE, TARGET)
     return {(kind, layer): seen[kind, layer] for kind in ("encoder", "decoder") for layer in range(2)}
 
 
-def seen_weights(positions: tuple[PositionConfig, ...]) -> dict[tuple[str, int], Tensor]:
+def seen_weights(positions: tuple[P, ...]) -> dict[tuple[str, int], Tensor]:
     """Attention of the same network but for its positions, which take no random number from the rest."""
     network = make(positions)
     network.load_state_dict(make(()).state_dict(), strict=False)
@@ -265,15 +255,6 @@ def test_a13_b2_b7_b8_all_learns_bfloat16_stays_near_order_counts_shifts_and_pac
     assert float((moved - out).abs().max()) > 1e-2
 
 
-# Order --------------------------------------------------------------------------------------------------------------
-
-TEXT = torch.tensor([[5, 6, 7, 8, 3, 5], [9, 4, 3, 11, 12, 1]])
-PERMUTED = torch.tensor([3, 0, 5, 1, 4, 2])
-
-
-# Storage ------------------------------------------------------------------------------------------------------------
-
-
 def saved(network: EncoderDecoder, folder: Path) -> Path:
     about = {"model_type": "atento", "atento_version": "0", "task": "translation", "name": "small"}
     Model(network, None, about | {"network": asdict(network.config)}, None).save(folder)
@@ -305,7 +286,6 @@ def test_b1_b8_w11_positions_of_float64_when_loaded_and_rotated(tmp_path: Path) 
     for side in ("source", "target"):
         weights[f"{side}_inputs.positions.schemes.0.weight"] = torch.tensor(rows, dtype=torch.float64)
     other.load_state_dict(weights)
-    assert isinstance(loaded, EncoderDecoder)
     torch.testing.assert_close(logits(loaded, SOURCE, TARGET), logits(other, SOURCE, TARGET), rtol=0, atol=1e-12)
     # Far or near, to the last digits but those that a float64 angle of 50,000 has lost
     for interleaved in (False, True):
@@ -313,9 +293,6 @@ def test_b1_b8_w11_positions_of_float64_when_loaded_and_rotated(tmp_path: Path) 
         near = encoded(network, SOURCE, torch.arange(5).expand(2, -1))
         far = encoded(network, SOURCE, torch.arange(50_000, 50_005).expand(2, -1))
         torch.testing.assert_close(far, near, rtol=0, atol=1e-9)
-
-
-# Configuration ------------------------------------------------------------------------------------------------------
 
 
 def test_a_scheme_that_cannot_be_or_does_not_fit_the_network_is_refused() -> None:
@@ -334,7 +311,7 @@ def test_a_scheme_that_cannot_be_or_does_not_fit_the_network_is_refused() -> Non
         ({"kind": "disentangled", "heads": [0]}, "`heads` is not supported for disentangled positions"),
         ({"kind": "disentangled", "n_buckets": 8, "max_distance": 7}, "may be `max_distance`, 7, at most: got 8"),
     ):
-        fails(RecipeError, message, PositionConfig, **given)
+        fails(RecipeError, message, P, **given)
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (P("shaw", heads=(0, 2)), {}, r"`positions.heads` count from 0 to 1: got \(0, 2\)"),
         (P("shaw", layers=(2,)), {}, r"`positions.layers` count from 0 to 1: got \(2,\)"),
@@ -350,7 +327,7 @@ def test_a_scheme_that_cannot_be_or_does_not_fit_the_network_is_refused() -> Non
 
 
 RECIPE = "task: translation\ndata: {train: {source: a.en, target: a.pt}}\nnetwork:\n  positions: "
-WRITTEN: dict[str, PositionConfig | tuple[PositionConfig, ...]] = {
+WRITTEN: dict[str, P | tuple[P, ...]] = {
     "rotary": P("rotary"),
     "[sinusoidal, {kind: shaw, max_distance: 8}]": (P("sinusoidal"), P("shaw", max_distance=8)),
     "[alibi]": (P("alibi"),),
@@ -362,20 +339,18 @@ WRITTEN["[learned, {kind: t5, layers: [0, 1], heads: 0, gate: true, shared: fals
 
 def test_a_recipe_names_a_scheme_or_lists_several_and_a_wrong_one_with_place_and_rule(tmp_path: Path) -> None:
     """Read, written whole and read again; over a preset too, and from the command line."""
-    for written in WRITTEN:
+    for written, schemes in WRITTEN.items():
         path = tmp_path / "my.yaml"
         path.write_text(RECIPE + written + "\n", encoding="utf-8")
         loaded = load_recipe(path, environment={})
-        assert loaded.recipe.network.positions == WRITTEN[written]
+        assert loaded.recipe.network.positions == schemes
         (tmp_path / "whole.yaml").write_text(dump_recipe(loaded.recipe), encoding="utf-8")
         assert load_recipe(tmp_path / "whole.yaml", environment={}).recipe.network == loaded.recipe.network
         path.write_text(RECIPE.replace("network:", "network:\n  preset: transformer-tiny") + written, encoding="utf-8")
-        assert load_recipe(path, environment={}).recipe.network == preset(
-            "transformer-tiny", positions=WRITTEN[written]
-        )
+        assert load_recipe(path, environment={}).recipe.network == preset("transformer-tiny", positions=schemes)
         path.write_text(RECIPE + "sinusoidal", encoding="utf-8")
         again = load_recipe(path, [f"network.positions={written}"], environment={})
-        assert again.recipe.network.positions == WRITTEN[written]
+        assert again.recipe.network.positions == schemes
         build_network(replace(loaded.recipe.network, d_model=16, n_heads=2, vocab_size=13))
     for written, message in (
         ("rotari", r"my.yaml:4:14: network.positions.kind must be one of .*: got 'rotari'; did you mean 'rotary'\?"),

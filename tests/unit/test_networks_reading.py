@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,12 @@ from atento.inference.fast_reader import FastReader
 from atento.inference.int8_linear import RowInt8Linear
 from atento.inference.packed_linear import with_round_number
 from atento.model import Model
-from atento.networks import Encoder, build_network
+from atento.networks import build_network
 from atento.networks.adapters import adapt
 from atento.networks.frozen import FeatureCache, frozen
-from atento.text import Tokenizer
 from failing import fails
+from tensors import distance
+from tiny_families import of_words, tiny_network
 
 V = 37
 SIZES: dict[str, Any] = {"vocab_size": V, "d_model": 32, "d_ff": 48, "n_heads": 4, "n_layers": 2, "max_len": 16}
@@ -49,18 +51,8 @@ ENCODERS = {
 LENGTHS = (7, 12, 7, 1, 0, 12)
 
 
-def random_network(config: NetworkConfig) -> Encoder:
-    """An encoder with weights of a size at which layers change their input."""
-    torch.manual_seed(1)
-    network = build_network(config)
-    assert isinstance(network, Encoder)
-    with torch.no_grad():
-        for weight in network.parameters():
-            if weight.dim() > 1:
-                weight.normal_(std=weight.shape[-1] ** -0.5)
-            else:
-                weight.add_(torch.randn_like(weight) * 0.2)
-    return network.eval().requires_grad_(False)
+random_network: Any = partial(tiny_network, seed=1, scale=1.0, shift=0.2)  # layers change their input
+WORDS = tuple(f"palavra{number}" for number in range(24))
 
 
 def batch(config: NetworkConfig, lengths: tuple[int, ...] = LENGTHS) -> dict[str, Tensor]:
@@ -74,11 +66,6 @@ def batch(config: NetworkConfig, lengths: tuple[int, ...] = LENGTHS) -> dict[str
     if config.embedding.segments > 1:
         inputs["segment_ids"] = torch.randint(0, 2, shape, generator=generator)
     return inputs
-
-
-def distance(vectors: Tensor, expected: Tensor) -> float:
-    """The largest distance of a vector from the expected one, relative to the expected norm."""
-    return float(((vectors - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
 
 
 @pytest.mark.parametrize("call", [0, encoder_reading.CALL], ids=["rows of one length together", "rows joined"])
@@ -225,16 +212,9 @@ def test_observed_frozen_left_padded_positioned_and_unsupported_reading_is_plain
         fails(CapabilityError, f"int8 reading is for encoders on the CPU, not for .*{part}", reader, network, "int8")
 
 
-WORDS = tuple(f"palavra{number}" for number in range(24))
-
-
 def model_of(precision: str = "float32", **changes: Any) -> Model:
     """A BERT of random weights over 24 words."""
-    tokenizer = Tokenizer.from_vocabulary("word", WORDS)
-    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
-    config = changed(
-        ENCODERS["bert"], vocab_size=tokenizer.vocab_size, max_len=64, ids=ids | {"start": tokenizer.bos_id}, **changes
-    )
+    config, tokenizer = of_words(changed(ENCODERS["bert"], max_len=64, **changes), WORDS)
     return Model(random_network(config), tokenizer, {"task": "embedding"}, None, precision=precision)
 
 

@@ -1,4 +1,4 @@
-"""Cached decoding equals uncached: prefixes, padding, rows that leave or change places; what may not be cached."""
+"""Cached decoding equals uncached: prefixes, padding, rows that change places, fixed memory; what may not be cached."""
 
 from dataclasses import replace
 
@@ -12,13 +12,19 @@ from atento.attention.masks import Mask, bidirectional, causal, lookahead, paddi
 from atento.base.errors import CapabilityError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
+from atento.decoding import Beam, Greedy, generate
+from atento.inference.graphs import ROOM, Buffers, GraphStepFunction
 from atento.inference.plain import PlainStepFunction
 from atento.networks import EncoderDecoder, build_network
+from failing import fails
+from test_networks_fast import ENCODER_DECODERS, SIZES, inputs, network_of
 
 CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=2, n_decoder_layers=3, dropout=0.0)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [7, 3, 0, 0, 0]])
 REAL = SOURCE > 0
 TARGET = torch.tensor([[2, 5, 6, 7, 1, 4], [2, 8, 9, 4, 6, 6], [2, 2, 5, 12, 0, 3]])
+some_cuts = st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted)
+LOOKING = [bidirectional(), lookahead(1), prefix(2), padding(torch.tensor([6, 6, 6]))]
 
 
 def make(norm: str = "pre") -> EncoderDecoder:
@@ -27,12 +33,7 @@ def make(norm: str = "pre") -> EncoderDecoder:
 
 
 def uncached(network: EncoderDecoder, source: Tensor, real: Tensor | None, target: Tensor) -> Tensor:
-    out = network(source, target, source_token_mask=real).logits
-    assert out is not None
-    return out.detach()
-
-
-some_cuts = st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted)
+    return network(source, target, source_token_mask=real).logits.detach()
 
 
 @settings(max_examples=20)
@@ -119,9 +120,7 @@ def test_any_mask_that_does_not_look_ahead_may_be_cached_and_no_other() -> None:
         whole = network(SOURCE, TARGET, mask=mask, source_token_mask=REAL).logits
         state = network.begin()
         for t in range(6):
-            step = network(
-                SOURCE if t == 0 else None, TARGET[:, t : t + 1], mask=mask, source_token_mask=REAL, state=state
-            )
+            step = network(SOURCE if t == 0 else None, TARGET[:, [t]], mask=mask, source_token_mask=REAL, state=state)
             torch.testing.assert_close(step.logits[:, 0], whole[:, t], rtol=0, atol=1e-12)
     # A matrix without being printed
     for mask in (*LOOKING, torch.ones(6, 6).tril().bool()):
@@ -131,4 +130,38 @@ def test_any_mask_that_does_not_look_ahead_may_be_cached_and_no_other() -> None:
         network(SOURCE, TARGET, mask=mask)  # without a state it is a mask like any other
 
 
-LOOKING = [bidirectional(), lookahead(1), prefix(2), padding(torch.tensor([6, 6, 6]))]
+def test_h12_steps_of_fixed_shapes_read_a_prefix_first_and_refuse_an_old_state() -> None:
+    network = network_of(ENCODER_DECODERS["t5"])
+    ids, real = inputs([5, 9, 2])
+    prefix = torch.tensor([[7, 8], [9, 10], [11, 12]])
+    for strategy in (Greedy(), Beam(4)):
+        given = {"max_new_tokens": 9, "token_mask": real, "prefix_ids": prefix}
+        found = [generate(one, ids, strategy, **given) for one in (network, GraphStepFunction(network))]  # type: ignore[arg-type]
+        assert [h[0].ids for h in found[0]] == [h[0].ids for h in found[1]]
+    network = network_of(ENCODER_DECODERS["transformer"])
+    ids, real = inputs([4])
+    step_function = GraphStepFunction(network)
+    begun = step_function.begin(ids, real)
+    start = torch.full((2,), 2)
+    first, again = (begun.select(torch.zeros(2, dtype=torch.long)) for _ in range(2))
+    a, first = step_function.step(start, first)
+    b, again = step_function.step(start, again)  # what was only read may be gone on from twice
+    assert torch.equal(a, b)
+    one, other = first.select(torch.tensor([0, 1])), first.select(torch.tensor([1, 0]))
+    step_function.step(start, one)
+    fails(CapabilityError, "not the newest", step_function.step, start, other)
+    with pytest.raises(CapabilityError, match="float32 and bfloat16"):
+        GraphStepFunction(network_of(ENCODER_DECODERS["transformer"]), "int8")
+
+
+def test_rows_leave_only_when_half_the_batch_is_empty_and_room_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 outputs of which one ends at each step, and one that outgrows its room: few memories."""
+    network = network_of(NetworkConfig(**SIZES | {"max_len": 256}, positions=PositionConfig("rotary")))
+    ids, real = inputs([5] * 16)
+    lengths, slots, copied = [*range(3, 18), 2 * ROOM + 5], list[int](), Buffers.copied
+    monkeypatch.setattr(Buffers, "copied", lambda old, rows, room: slots.append(len(rows)) or copied(old, rows, room))
+    given = {"max_new_tokens": lengths, "token_mask": real, "eos_id": ()}  # nothing ends by itself
+    plain, fixed = (generate(one, ids, Greedy(), **given) for one in (network, GraphStepFunction(network)))
+    assert [row[0].ids for row in fixed] == [row[0].ids for row in plain]
+    assert [len(row[0].ids) for row in fixed] == lengths
+    assert slots == [16, 8, 4, 2, 1, 1, 1]  # the last two for more room

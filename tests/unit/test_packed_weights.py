@@ -19,12 +19,12 @@ from atento.inference.choose import pack_weights, reader, step_function
 from atento.inference.packed_linear import Precision, has_packed_products
 from atento.inference.packed_modules import PackedModule
 from atento.model import Model
-from atento.networks import Encoder, Network, build_network, parameter_count
+from atento.networks import Network, build_network, parameter_count
 from atento.networks.int8_projection import Int8Table, multiplies_by_table
 from atento.networks.layers import TokenEmbedding
-from atento.text import Tokenizer
 from atento_cli.options import ModelOptions
 from failing import fails
+from tiny_families import of_words
 
 pytestmark = pytest.mark.skipif(not has_packed_products(), reason="no packed products here")
 _CONFIG = NetworkConfig(
@@ -56,8 +56,7 @@ def user_of(network: Network, precision: Precision) -> object:
 def outputs(network: Network, user: object) -> Tensor:
     ids = torch.tensor([[5, 6, 7, 8, 9], [9, 4, 4, 12, 3]])
     if network.config.architecture == "encoder":
-        hidden: Tensor = user(ids, project=False).hidden  # type: ignore[operator]
-        return hidden
+        return user(ids, project=False).hidden  # type: ignore[operator]
     logits, _ = user.step(ids[:, :3], user.begin(ids, None))  # type: ignore[attr-defined]
     return torch.as_tensor(logits).clone()
 
@@ -111,8 +110,7 @@ def test_weights_are_held_once_and_outputs_are_those_of_packed_copies(architectu
     assert torch.equal(outputs(packed, user_of(packed, precision)), outputs(network, user_of(network, precision)))
 
     def call(one: Network) -> Tensor:
-        values: Tensor = one(ids, ids).logits if architecture == "encoder-decoder" else one(ids, project=False).hidden
-        return values
+        return one(ids, ids).logits if architecture == "encoder-decoder" else one(ids, project=False).hidden
 
     expected, own = call(network).float(), call(packed).float()
     error = float((own - expected).norm() / expected.norm())
@@ -152,7 +150,6 @@ def test_a_table_of_8_bits_takes_a_quarter_of_the_memory_and_is_rounded_once() -
     """Rows within half a step; a row of zeros stays; a table that a head multiplies by is left as it is."""
     config = changed(replace(_CONFIG, architecture="encoder", output=OutputConfig(tied=False)), vocab_size=5000)
     network = build_network(config).eval().requires_grad_(False)
-    assert isinstance(network, Encoder)
     exact = network.embedding.weight.normal_(std=0.2).clone()
     exact[0] = network.embedding.weight[0] = 0
     before, in_maps, count = held_bytes(network), 4 * in_layers(network), parameter_count(network)
@@ -199,7 +196,6 @@ def test_gradients_of_inputs_and_explanations_pass_through_packed_maps() -> None
     module = next(module for module in network.modules() if isinstance(module, PackedModule))
     x = torch.randn(2, 3, 128, requires_grad=True)
     module(x).sum().backward()
-    assert x.grad is not None
     torch.testing.assert_close(x.grad, module.weight.sum(dim=0).expand(2, 3, 128))
     # Biases of a source's layers are in bfloat16 there, and its inputs in float32 (found: a crash)
     for name in ("micro-world-en-pt", "micro-world-lm", "micro-world-tense"):
@@ -210,11 +206,7 @@ def test_gradients_of_inputs_and_explanations_pass_through_packed_maps() -> None
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A decoder's folder."""
-    tokenizer = Tokenizer.from_vocabulary("word", tuple(f"p{number}" for number in range(14)))
-    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk")}
-    ids["start"] = tokenizer.bos_id
-    config = changed(network_in("decoder").config, vocab_size=tokenizer.vocab_size, ids=ids)
+    config, tokenizer = of_words(network_in("decoder").config, (f"p{number}" for number in range(14)))
     network = build_network(config).eval()
     about = {"name": "tiny", "task": "language-modeling", "network": network_to_dict(config)}
     return Model(network, tokenizer, about, None).save(tmp_path_factory.mktemp("packed") / "model")

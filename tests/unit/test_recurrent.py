@@ -43,11 +43,12 @@ FORMS = {
     "rnn-dot-fed": RecurrentConfig("rnn", attention="dot", input_feeding=True),
     "lstm-dot": RecurrentConfig("lstm", attention="dot", values="projected"),
 }
+places = st.lists(st.lists(st.booleans(), min_size=6, max_size=6).filter(any), min_size=3, max_size=3)
+some_cuts = st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted)
 
 
 @torch.no_grad()
 def shaken(network: Any, seed: int = 0, size: float = 0.6) -> Any:
-    """All weights random, biases too, in float64."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in network.double().eval().parameters():
         parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * size)
@@ -56,14 +57,12 @@ def shaken(network: Any, seed: int = 0, size: float = 0.6) -> Any:
 
 @cache
 def seq2seq(form: str) -> RecurrentSeq2Seq:
-    made: RecurrentSeq2Seq = shaken(RecurrentSeq2Seq(replace(CONFIG, recurrent=FORMS[form], n_decoder_layers=3)))
-    return made
+    return shaken(RecurrentSeq2Seq(replace(CONFIG, recurrent=FORMS[form], n_decoder_layers=3)))
 
 
 @cache
 def language_model(cell: CellName) -> RecurrentLM:
-    made: RecurrentLM = shaken(RecurrentLM(replace(LM_CONFIG, recurrent=replace(FORMS["lstm-none"], cell=cell))))
-    return made
+    return shaken(RecurrentLM(replace(LM_CONFIG, recurrent=replace(FORMS["lstm-none"], cell=cell))))
 
 
 def close(one: Tensor, other: Tensor) -> None:
@@ -91,9 +90,6 @@ def test_what_cannot_be_and_what_no_recurrent_network_can_do_is_refused() -> Non
     fails(ValueError, "give `source_ids`, or `encoded`", network, None, TARGET)
     for family in (RecurrentSeq2Seq, RecurrentLM):
         fails(ValueError, "`vocab_size` must be at least 1: got 0", family, replace(CONFIG, vocab_size=0))
-
-
-places = st.lists(st.lists(st.booleans(), min_size=6, max_size=6).filter(any), min_size=3, max_size=3)
 
 
 @settings(max_examples=25)
@@ -187,9 +183,6 @@ def test_a5_a10_observed_steps_join_rows_are_slices_and_padding_weighs_exactly_n
         assert torch.equal(some["cross", 0], whole["cross", 0][:, :, [4, 1]])
         with pytest.raises(UsageError, match="no 'decoder' attention was observed, only: cross"):
             whole["decoder", 0]
-
-
-some_cuts = st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted)
 
 
 @settings(max_examples=25)
@@ -294,8 +287,7 @@ def test_a_copy_in_bfloat16_runs_and_learns_and_dropout_is_reproducible(form: st
     network = shaken(RecurrentSeq2Seq(replace(CONFIG, dropout=0.3, recurrent=FORMS[form]))).train()
 
     def logits(seed: int) -> Tensor:
-        found: Tensor = network(SOURCE, TARGET, source_token_mask=REAL, random=Randomness(seed)).logits
-        return found
+        return network(SOURCE, TARGET, source_token_mask=REAL, random=Randomness(seed)).logits
 
     assert torch.equal(logits(1), logits(1)) and not torch.allclose(logits(1), logits(2))
     assert not torch.allclose(logits(1), network.eval()(SOURCE, TARGET, source_token_mask=REAL).logits)

@@ -1,10 +1,10 @@
-"""Relative schemes: golden numbers, pair-by-pair references, all kernels with gradients, sums, gates, some heads."""
+"""Relative schemes: golden numbers, pair-by-pair references, all kernels with gradients; disentangled positions."""
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import torch
@@ -12,28 +12,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from atento.attention import attend, attention_weights
+from atento.attention import attend, attention_weights, observe, query_blocks
+from atento.attention.dropout import Randomness
 from atento.attention.masks import Mask, causal, documents, padding, window
+from atento.attention.multihead import MultiHeadAttention, PositionTerms
 from atento.attention.positions import Rotary
 from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias, alibi_slopes, t5_buckets
+from atento.attention.relative_disentangled import Disentangled, log_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
+from atento.base.errors import RecipeError
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import ConvolutionConfig
+from atento.config.sections.position_scheme import PositionConfig
+from atento.inference.fast_state import why_not_fast
+from atento.inspection.decompose import decompose
+from atento.networks import Decoder, Encoder
 from failing import fails
-from tensors import Largest
-from tensors import normal as random
+from tensors import normal
 
 B, H, K = 2, 3, 4
-Scheme = TypeVar("Scheme", bound=nn.Module)
+D, L = H * K, 40
+GIVEN = torch.tensor([[0, 1, 2, 3, 9, 10, 11], [5, 5, 6, 0, 1, 2, 30]])  # positions by row, in no order
 
 
 def qkv(t: int, s: int) -> tuple[Tensor, Tensor, Tensor]:
-    return random(B, H, t, K), random(B, H, s, K, seed=1), random(B, H, s, K, seed=2)
+    return normal(B, H, t, K), normal(B, H, s, K, seed=1), normal(B, H, s, K, seed=2)
 
 
 @torch.no_grad()
-def filled(scheme: Scheme, seed: int = 5) -> Scheme:
+def filled(scheme: Any, seed: int = 5) -> Any:
     """In float64, all that is learned random and of size 1, gates too."""
     for number, parameter in enumerate(scheme.double().parameters()):
-        parameter.copy_(random(*parameter.shape, seed=seed + number))
+        parameter.copy_(normal(*parameter.shape, seed=seed + number))
     return scheme
 
 
@@ -57,9 +67,6 @@ def made(name: str) -> tuple[Any, ...]:
     return tuple(filled(scheme, 10 * n + 5) for n, scheme in enumerate(SCHEMES[name]()))
 
 
-# The pair-by-pair reference -----------------------------------------------------------------------------------------
-
-
 def pair(scheme: nn.Module, q: Tensor, distance: int, scale: float) -> tuple[Tensor, Tensor]:
     """What one pair gets: q (H,K) -> scores (H,), values (H,K); from the tables and the papers alone."""
     nothing = torch.zeros(H, K, dtype=q.dtype)
@@ -78,7 +85,6 @@ def pair(scheme: nn.Module, q: Tensor, distance: int, scale: float) -> tuple[Ten
         if far >= n // 2:
             far = min(n - 1, n // 2 + int(math.log(far / (n // 2)) / math.log(scheme.max_distance / (n // 2)) * n / 2))
         return scheme.weight[first + far], nothing
-    assert isinstance(scheme, RelativeMatrix | Shaw)
     row = max(-scheme.max_distance, min(scheme.max_distance, distance)) + scheme.max_distance
     if isinstance(scheme, RelativeMatrix):
         return scheme.weight[row] * (scale if scheme.scaled else 1), nothing
@@ -98,9 +104,6 @@ def explicit(schemes: tuple[nn.Module, ...], q: Tensor, distances: Tensor, scale
     return bias, values
 
 
-GIVEN = torch.tensor([[0, 1, 2, 3, 9, 10, 11], [5, 5, 6, 0, 1, 2, 30]])  # positions by row, in no order
-
-
 def inverse_rotation(q: Tensor, positions: Tensor) -> Tensor:
     return Rotary(K).at(positions).inverse()(q)
 
@@ -117,9 +120,10 @@ def positions_of(kind: str) -> QueryKeyPositions:
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["counted", "counted, cached", "given", "given, cached", "given, turned"])
 @pytest.mark.parametrize("name", SCHEMES)
-def test_b4_b5_b7_schemes_and_sums_equal_the_formula_pair_by_pair(name: str, kind: str) -> None:
+def test_b4_b5_b6_b7_schemes_and_sums_equal_the_formula_pair_by_pair(name: str, kind: str) -> None:
     """Turned queries meet turned keys, but Shaw's a_ij meets them as they were."""
     schemes, positions = made(name), positions_of(kind)
+    assert not name.startswith("matrix") or schemes[0].scaled == (name == "matrix")
     own, k, v = qkv(positions.queries.shape[-1], 7)
     q = Rotary(K)(own, position_ids=positions.queries) if "turned" in kind else own
     atol = 1e-6 if "turned" in kind else 1e-10  # cosines are float32
@@ -136,9 +140,6 @@ def test_b4_b5_b7_schemes_and_sums_equal_the_formula_pair_by_pair(name: str, kin
         torch.testing.assert_close(seen, weights, rtol=0, atol=atol)
 
 
-# All kernels --------------------------------------------------------------------------------------------------------
-
-L = 40
 MASKS: dict[str, Mask | Tensor | None] = {
     "none": None,
     "causal": causal(),
@@ -150,7 +151,6 @@ MASKS: dict[str, Mask | Tensor | None] = {
 
 
 def outcome(kernel: str, schemes: Any, positions: QueryKeyPositions, mask: Any, dtype: torch.dtype) -> list[Tensor]:
-    """The output and the gradients of q, k, v and all that the schemes learn."""
     learned = [p for scheme in schemes for p in scheme.to(dtype).parameters()]
     leaves = [x.to(dtype).requires_grad_() for x in qkv(positions.queries.shape[-1], L)]
     out = attend(*leaves, mask=mask, relative=RelativeTerms(schemes, positions), kernel=kernel)
@@ -214,23 +214,6 @@ def test_rows_of_the_weights_are_the_rows_of_all_weights(name: str, kind: str, r
     torch.testing.assert_close(attention_weights(q, k, rows=rows, **options), whole[:, :, rows], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["t5", "matrix", "shaw", "sum with values"])
-def test_b10_in_blocks_no_square_of_the_length_is_ever_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forward and backward; the plain kernel shows that the square would be seen."""
-    monkeypatch.setattr("atento.attention.query_blocks._PART_SCORES", 1)
-    square, largest = 512 * 512 * 8, {}
-    for kernel in ("plain", "blocked"):
-        leaves = [x[:1].requires_grad_() for x in qkv(512, 512)]
-        with Largest() as seen:
-            out = attend(*leaves, relative=RelativeTerms(made(name), QueryKeyPositions.arange(512, 512)), kernel=kernel)
-            out.sum().backward()
-        largest[kernel] = seen.bytes
-    assert largest["plain"] >= H * square and largest["blocked"] <= H * square // 24
-
-
-# Each scheme --------------------------------------------------------------------------------------------------------
-
-
 def test_t5_golden_buckets_and_alibi_slopes() -> None:
     """Section 3, both directions and one."""
     both = torch.tensor([-200, -128, -64, -20, -8, -1, 0, 1, 7, 8, 20, 64, 127, 128, 200])
@@ -262,78 +245,14 @@ def test_t5_buckets_grow_with_the_distance_and_use_every_bucket(n: int, beyond: 
     assert torch.equal(ahead, behind[1:] + half) if both else bool((ahead == 0).all())
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("scaled", [True, False])
-def test_b4_the_relative_matrix_stands_inside_the_scaling_or_not(scaled: bool) -> None:
-    """softmax((QKᵀ + R)/√d) as the notes write it, or softmax(QKᵀ/√d + R) as T5 adds (error 60)."""
-    scheme = filled(RelativeMatrix(H, 4, scaled=scaled))
-    q, k, _ = qkv(7, 7)
-    rows = [[max(-4, min(4, j - i)) + 4 for j in range(7)] for i in range(7)]
-    r = scheme.weight[torch.tensor(rows)].permute(2, 0, 1)
-    products = q @ k.transpose(-2, -1)
-    expected = torch.softmax((products + r) / 2 if scaled else products / 2 + r, dim=-1)
-    weights = attention_weights(q, k, relative=RelativeTerms((scheme,), QueryKeyPositions.arange(7, 7)))
-    torch.testing.assert_close(weights, expected, rtol=0, atol=1e-12)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("values", [True, False])
-def test_b5_shaw_equals_loops(values: bool) -> None:
-    """y_i = Σ_j α_ij (v_j + b_ij), e_ij = q_i·(k_j + a_ij)/√K, distances clipped at 2, causal and padded."""
-    shaw = filled(Shaw(K, 2, values=values))
-    assert values == shaw.adds_values and set(shaw.state_dict()) == ({"keys", "value_table"} if values else {"keys"})
-    q, k, v = qkv(6, 6)
-    lengths = [6, 4]
-    expected = torch.zeros_like(q)
-    for r, h, i in product(range(B), range(H), range(6)):
-        seen = range(min(i + 1, lengths[r]))
-        rows = [max(-2, min(2, j - i)) + 2 for j in seen]
-        scores = torch.stack([q[r, h, i] @ (k[r, h, j] + shaw.keys[row]) / 2 for j, row in zip(seen, rows)])
-        for weight, j, row in zip(scores.softmax(0), seen, rows):
-            expected[r, h, i] += weight * (v[r, h, j] + (0 if shaw.value_table is None else shaw.value_table[row]))
-    relative = RelativeTerms((shaw,), QueryKeyPositions.arange(6, 6))
-    for kernel in ("plain", "blocked") if values else ("plain", "fused", "blocked"):
-        out = attend(q, k, v, mask=causal() & padding(torch.tensor(lengths)), relative=relative, kernel=kernel)
-        torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
-
-
-def test_b5_b6_the_same_distance_is_the_same_row_as_the_module_of_the_notes_was_meant() -> None:
-    """Error 58: the listing looks up distance 0 in row 3 at length 4 and in row 5 at length 6."""
-    for limit in (2, 5):
-        shaw = Shaw(1, limit)
-        with torch.no_grad():
-            shaw.keys.copy_(torch.arange(2 * limit + 1)[:, None])  # q of 1 reads the number of the row
-        ones = {n: torch.ones(1, 1, n, 1) for n in (1, 4, 6, 20)}
-        rows = {n: shaw.scores(q, q, QueryKeyPositions.arange(n, n), 1.0)[0, 0] for n, q in ones.items()}
-        for n, found in rows.items():
-            assert bool((found.diagonal() == limit).all())
-            assert torch.equal(found, rows[20][:n, :n]) and torch.equal(found, rows[20][-n:, -n:])
-        assert rows[20][0].tolist() == [min(limit, j) + limit for j in range(20)]
-        assert rows[20][19].tolist() == [max(-limit, j - 19) + limit for j in range(20)]
-    # Queries, keys, values and a length into a table of 2·max_len − 1 rows: runs, per head, scaled, maskable
-    shaw = filled(Shaw(K, 6 - 1))
-    assert shaw.keys.shape == (2 * 6 - 1, K)
-
-    def read(length: int, heads: slice) -> Tensor:
-        q, k, v = (x[:, heads, :length] for x in qkv(6, 6))
-        return attend(q, k, v, mask=causal(), relative=RelativeTerms((shaw,), QueryKeyPositions.arange(length, length)))
-
-    whole = read(6, slice(0, H))
-    for length in (1, 4, 6):
-        torch.testing.assert_close(read(length, slice(0, H)), whole[:, :, :length], rtol=0, atol=1e-12)
-    for head in range(H):
-        torch.testing.assert_close(read(6, slice(head, head + 1))[:, 0], whole[:, head], rtol=0, atol=1e-12)
-
-
-# Gates --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["t5", "alibi", "matrix", "shaw"])
 def test_b7_a_gate_of_1_is_the_scheme_of_0_none_and_heads_not_named_are_as_without(name: str) -> None:
     (scheme,) = made(name)
     gated, positions = Gated(scheme, H, None, True).double(), QueryKeyPositions.arange(6, 6)
     itself, none = attend(*qkv(6, 6), relative=RelativeTerms((scheme,), positions)), attend(*qkv(6, 6))
     assert gated.gate is not None and gated.gate.tolist() == [1, 1, 1]
+    scheme.requires_grad_(False)
+    assert RelativeTerms((gated,), positions).parameters() == [gated.gate]
     assert torch.equal(attend(*qkv(6, 6), relative=RelativeTerms((gated,), positions)), itself)
     nn.init.zeros_(gated.gate)
     closed = attend(*qkv(6, 6), relative=RelativeTerms((gated,), positions))
@@ -344,16 +263,123 @@ def test_b7_a_gate_of_1_is_the_scheme_of_0_none_and_heads_not_named_are_as_witho
     torch.testing.assert_close(out[:, ::2], none[:, ::2], rtol=0, atol=1e-12)
 
 
-def test_b7_a_learned_gate_finds_out_whether_its_scheme_serves() -> None:
-    """Taught by attention that has the scheme in head 0 alone: its gate stays, the others close."""
-    scheme = filled(RelativeMatrix(H, 5)).requires_grad_(False)
-    gated, positions = Gated(scheme, H, None, True).double(), QueryKeyPositions.arange(8, 8)
-    assert RelativeTerms((gated,), positions).parameters() == [gated.gate]
-    target = attend(*qkv(8, 8), relative=RelativeTerms((Gated(scheme, H, (0,), False),), positions))
-    optimiser = torch.optim.Adam(gated.parameters(), lr=0.1)
-    for _ in range(150):
-        optimiser.zero_grad()
-        (attend(*qkv(8, 8), relative=RelativeTerms((gated,), positions)) - target).pow(2).sum().backward()
-        optimiser.step()
-    assert gated.gate is not None
-    torch.testing.assert_close(gated.gate.detach(), torch.tensor([1.0, 0, 0]).double(), rtol=0, atol=0.02)
+def scheme_and_layer(**options: Any) -> tuple[Disentangled, MultiHeadAttention]:
+    torch.manual_seed(0)
+    scheme = Disentangled(D, **{"max_distance": 20, "n_buckets": 8} | options).double()
+    layer = MultiHeadAttention(D, H, scale=(3 * K) ** -0.5).double()
+    with torch.no_grad():
+        for parameter in (*scheme.parameters(), *layer.parameters()):
+            parameter.normal_(std=0.5)
+    return scheme, layer
+
+
+def terms(scheme: Disentangled, length: int = L) -> PositionTerms:
+    return PositionTerms((), RelativeTerms((scheme,), QueryKeyPositions.arange(length, length)))
+
+
+@pytest.mark.parametrize("n_buckets", [0, 8])
+@torch.no_grad()
+def test_every_score_is_the_sum_of_three_products(n_buckets: int) -> None:
+    scheme, layer = scheme_and_layer(n_buckets=n_buckets, norm_eps=1e-7)
+    x, half = normal(1, 9, D, seed=1), n_buckets or 20
+    parts = decompose(layer, x, position_terms=terms(scheme, 9))
+    assert list(parts) == ["content", "content-to-position", "position-to-content"]
+    total = torch.stack(list(parts.values())).sum(dim=0)
+    positions = scheme.norm(scheme.weight)
+    heads = layer.head_weights()
+    biases = layer.input.bias.view(3, H, K)
+    for h in range(H):
+        q, k = (y @ heads[name][h] + biases[n, h] for n, (name, y) in enumerate((("query", x[0]), ("key", x[0]))))
+        of_queries, of_keys = positions @ heads["query"][h] + biases[0, h], positions @ heads["key"][h] + biases[1, h]
+        for i in range(9):
+            for j in range(9):
+                bucket = int(log_buckets(torch.tensor(i - j), 8, 20)) if n_buckets else i - j
+                row = min(max(bucket + half, 0), 2 * half - 1)
+                expected = (q[i] @ k[j] + q[i] @ of_keys[row] + k[j] @ of_queries[row]) / math.sqrt(3 * K)
+                torch.testing.assert_close(total[0, h, i, j], expected)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.25])
+@pytest.mark.parametrize("mask", [None, causal(), window(4, 2), padding(torch.tensor([20, L]))], ids=repr)
+def test_the_blocked_kernel_equals_the_plain_one(mask: Any, dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_blocks, "_PART_SCORES", 1)  # strips of 16 queries
+    results = {}
+    for kernel in ("plain", "blocked"):
+        scheme, layer = scheme_and_layer(norm_eps=1e-7)
+        relative = RelativeTerms((scheme,), QueryKeyPositions.arange(L, L)).projected(layer.project_positions)
+        q, k, v = (x.requires_grad_() for x in qkv(L, L))
+        out = attend(q, k, v, mask=mask, relative=relative, dropout=dropout, random=Randomness(3), kernel=kernel)
+        (out * normal(*out.shape, seed=9)).sum().backward()
+        projections = layer.input.weight.grad[: 2 * H * K]
+        results[kernel] = [out, q.grad, k.grad, v.grad, scheme.weight.grad, scheme.norm.weight.grad, projections]  # type: ignore[union-attr]
+    for plain, ours in zip(results["plain"], results["blocked"]):
+        assert plain is not None and ours is not None and bool(plain.any())
+        torch.testing.assert_close(ours, plain, rtol=0, atol=1e-10)
+
+
+def test_the_fused_kernel_agrees_and_observed_weights_are_those_of_the_layer() -> None:
+    scheme, layer = scheme_and_layer()
+    q, k, v = qkv(L, L)
+    with torch.no_grad():
+        relative = RelativeTerms((scheme,), QueryKeyPositions.arange(L, L)).projected(layer.project_positions)
+        outs = [attend(q, k, v, relative=relative, kernel=kernel) for kernel in ("plain", "fused")]
+    torch.testing.assert_close(outs[0], outs[1], rtol=0, atol=1e-12)
+    network = encoder(dropout=0.0).eval()
+    ids = torch.tensor([[3, 4, 5, 6, 7, 8]])
+    with observe(network, rows=[4, 1]) as rows, torch.no_grad():
+        network(ids)
+    with observe(network) as seen, torch.no_grad():
+        network(ids)
+    block = network.stack.blocks[0]
+    x = network.inputs(network.embedding(ids))
+    position_terms = network.stack.positions.terms(QueryKeyPositions.arange(6, 6), x.dtype)[0]
+    scores = torch.stack(list(decompose(block.self_attention, x, position_terms=position_terms).values())).sum(dim=0)
+    torch.testing.assert_close(seen["encoder", 0], torch.softmax(scores, dim=-1))
+    torch.testing.assert_close(rows["encoder", 0], seen["encoder", 0][:, :, [4, 1]])
+
+
+def encoder(**changes: Any) -> Encoder:
+    torch.manual_seed(0)
+    positions = PositionConfig("disentangled", n_buckets=4, max_distance=6, norm=True)
+    sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 16, "n_heads": 2, "n_layers": 2}
+    return Encoder(NetworkConfig("encoder", **sizes | {"positions": positions} | changes))
+
+
+def test_dropout_falls_anew_in_each_layer_layers_share_one_table_and_the_scale_counts_three() -> None:
+    scheme, layer = scheme_and_layer(dropout=0.5)
+    relative = RelativeTerms((scheme.train(),), QueryKeyPositions.arange(4, 4))
+    random = Randomness(5)
+    first, second = (relative.projected(layer.project_positions, random).parameters()[0] for _ in range(2))
+    again = relative.projected(layer.project_positions, Randomness(5)).parameters()[0]
+    assert torch.equal(first, again) and not torch.equal(first, second)
+    scheme.eval()
+    calm = [relative.projected(layer.project_positions, random).parameters()[0] for _ in range(2)]
+    assert torch.equal(calm[0], calm[1])
+    network = encoder()
+    assert len(network.stack.positions.schemes) == 1
+    assert [block.self_attention.scale for block in network.stack.blocks] == [(3 * 6) ** -0.5] * 2
+    assert network.config.attention.scale is None
+    sizes = {"vocab_size": 11, "d_model": 12, "d_ff": 16, "n_heads": 2, "n_layers": 1}
+    decoder = Decoder(NetworkConfig("decoder", **sizes, positions=PositionConfig("disentangled")))  # type: ignore[arg-type]
+    assert why_not_fast(decoder) == "disentangled positions"
+
+
+@torch.no_grad()
+def test_the_convolution_reads_neighbours_and_no_padding() -> None:
+    network = encoder(dropout=0.0, convolution=ConvolutionConfig(3, "gelu")).eval()
+    ids, real = torch.tensor([[3, 4, 5, 6, 0, 0]]), torch.tensor([[True] * 4 + [False] * 2])
+    torch.testing.assert_close(network(ids, token_mask=real).hidden[:, :4], network(ids[:, :4]).hidden)
+    x = network.inputs(network.embedding(ids[:, :4]))
+    part = network.stack.convolution
+    weight, bias = part.conv.weight, part.conv.bias
+    sums = [sum(weight[:, :, 1 + d] @ x[0, i + d] for d in (-1, 0, 1) if 0 <= i + d < 4) + bias for i in range(4)]
+    expected = part.norm(torch.nn.functional.gelu(torch.stack(sums)))
+    torch.testing.assert_close(part(x, torch.zeros_like(x), None)[0], expected)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    fails(ValueError, r"`n_buckets` must be 0, or from 4 to `max_distance`, 8: got 9", Disentangled, 4, 8, 9)
+    fails(RecipeError, r"`convolution.width` must be odd and at least 1: got 4", ConvolutionConfig, 4)
+    fails(RecipeError, "`convolution.groups` .* got 5 and 12", encoder, convolution=ConvolutionConfig(groups=5))
+    with pytest.raises(RecipeError, match="`convolution` belongs to an encoder: got architecture 'decoder'"):
+        NetworkConfig(architecture="decoder", convolution=ConvolutionConfig())

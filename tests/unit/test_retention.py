@@ -31,10 +31,8 @@ FILES = ["model.safetensors", "state.json", "MANIFEST.json"]
 
 
 def save(folder: Path, step: int, score: float | None = None, run_id: str = "a") -> Path:
-    weights = {"w": torch.full((2,), float(step))}
-    return save_checkpoint(
-        folder, step, config={}, weights=weights, optimizer={}, state={"score": score}, run_id=run_id
-    )
+    tensor = {"w": torch.full((2,), float(step))}
+    return save_checkpoint(folder, step, config={}, weights=tensor, optimizer={}, state={"score": score}, run_id=run_id)
 
 
 def flip(path: Path, at: int) -> None:

@@ -1,5 +1,6 @@
 """Tiny networks of every family with random weights that tell tokens apart, and tiny models with tokenizers."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -43,19 +44,26 @@ def tiny_config(preset: str, **changes: Any) -> NetworkConfig:
 
 
 @torch.no_grad()
-def tiny_network(config: NetworkConfig, seed: int = 0) -> Network:
+def tiny_network(config: NetworkConfig, seed: int = 0, scale: float = 1.2, shift: float = 0.1) -> Network:
     """Random weights, larger than those of a new network, whose outputs hardly depend on the input; norms and biases
     are random too."""
     torch.manual_seed(seed)
     network = build_network(config).eval().requires_grad_(False)
     for parameter in network.parameters():
         if parameter.dim() < 2:
-            parameter.add_(torch.randn_like(parameter) * 0.1)
+            parameter.add_(torch.randn_like(parameter) * shift)
         else:
-            parameter.normal_(std=1.2 * parameter.shape[-1] ** -0.5)
+            parameter.normal_(std=scale * parameter.shape[-1] ** -0.5)
     return network
 
 
 def tiny_model(config: NetworkConfig, tokenizer: Tokenizer | None = None, **about: Any) -> Model:
     """A model of that network; `about` are further keys of its configuration."""
     return Model(tiny_network(config), tokenizer, {"name": "tiny", "task": "embedding", **about}, None)
+
+
+def of_words(config: NetworkConfig, words: Iterable[str]) -> tuple[NetworkConfig, Tokenizer]:
+    """The configuration with the vocabulary of a tokenizer that knows these words, and that tokenizer."""
+    tokenizer = Tokenizer.from_vocabulary("word", tuple(words))
+    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
+    return changed(config, vocab_size=tokenizer.vocab_size, ids=ids | {"start": tokenizer.bos_id}), tokenizer
