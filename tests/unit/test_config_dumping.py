@@ -115,8 +115,7 @@ def test_a_resumed_run_names_another_test_file_and_pages_the_keys_that_may_chang
     (tmp_path / "recipe.yaml").write_text(dump_recipe(recipe), encoding="utf-8")
     other = replace(recipe.data, test=(replace(recipe.data.test[0], file="c.txt"),))
     training = replace(recipe.training, checkpoint_every=7)
-    warned = "warning: data.test.0.file: b.txt -> c.txt: test records are not"
-    for data, found in (recipe.data, []), (other, [warned]):
+    for data, found in (recipe.data, []), (other, ["warning: data.test.0.file: b.txt -> c.txt: test records are not"]):
         resumed = replace(recipe, data=data, training=training)
         assert _difference({"data": "x"}, resumed, SimpleNamespace(fingerprint="x"), tmp_path, lines.append) is None  # type: ignore[arg-type]
         assert [line[: len(start)] for line, start in zip(lines, found, strict=True)] == found

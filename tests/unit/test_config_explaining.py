@@ -28,8 +28,7 @@ def test_a_text_is_a_sentence_or_two(one: KeyHelp) -> None:
 
 def test_every_key_has_a_text_beside_its_field_in_the_schema_and_on_the_page() -> None:
     texts = {cls: field_texts(cls) for cls in section_classes()}
-    missing = [f"{cls.__name__}.{name}" for cls in texts for name in keys_of(cls) if not texts[cls].get(name)]
-    assert missing == []
+    assert [f"{cls.__name__}.{name}" for cls in texts for name in keys_of(cls) if not texts[cls].get(name)] == []
     assert len(KEYS) > 160 and len(RANGES) > 60
     made = recipe_schema()
     for name, part in {"Recipe": made, **made["$defs"]}.items():

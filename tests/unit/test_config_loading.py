@@ -51,8 +51,7 @@ def test_a_minimal_recipe_and_the_origin_of_every_value(write: Write) -> None:
     assert loaded.warnings == []
     assert load("\ufeff" + MINIMAL.replace("\n", "\r\n"), write).recipe.name == "my"
     text = MINIMAL + "training:\n  seed: 7\nnetwork: {preset: transformer-tiny, n_layers: 3}\nmetrics: bleu\n"
-    loaded = load(text, write, "training.steps=10")
-    origins = loaded.origins
+    origins = load(text, write, "training.steps=10").origins
     assert origins["training.seed"] == "my.yaml:4:9" and origins["training.steps"] == "command line"
     assert origins["training.clip"] == "default" and origins["network.n_layers"] == "my.yaml:5:47"
     assert origins["network.d_model"] == origins["network.positions.kind"] == "preset transformer-tiny"
@@ -299,5 +298,4 @@ def test_data_pack_is_of_causal_modelling(objective: Any, write: Write) -> None:
 def test_an_own_tokenizer_must_be_written(task: str, write: Write) -> None:
     """The section that is a task's default does not count as written."""
     text = f"task: {task}\ndata: {{train: {{world: train}}}}\ninit: {{model: m, tokenizer: own}}\n"
-    with pytest.raises(RecipeError, match=r"init.tokenizer own is that of the section .* is missing"):
-        load(text, write)
+    fails(RecipeError, r"init.tokenizer own is that of the section .* is missing", load, text, write)

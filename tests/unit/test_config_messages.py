@@ -198,8 +198,7 @@ def test_what_has_no_default_and_tasks_that_are_unknown() -> None:
     assert message("").startswith("my.yaml:1:1: task is missing")
     rest = "\ndata: {train: {world: train}}"
     for name, end in ("translatoin", "'; did you mean 'translation'?"), ("xyz", "'."):
-        wanted = f"my.yaml:1:7: unknown task '{name}{end} This version trains: {BUILT}"
-        assert message(f"task: {name}{rest}") == wanted
+        assert message(f"task: {name}{rest}") == f"my.yaml:1:7: unknown task '{name}{end} This version trains: {BUILT}"
     assert message("task: 5" + rest).startswith(f"my.yaml:1:7: task must be one of {BUILT}: got 5")
 
 

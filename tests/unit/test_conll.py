@@ -35,8 +35,7 @@ def test_the_first_and_the_last_column_are_read_of_every_ending(tmp_path: Path, 
 
 
 def test_separators_line_ends_comments_columns_and_formats(tmp_path: Path) -> None:
-    spaces = "\ufeff\r\n\r\n Ana   B-PER \r\nmora O\r\naqui O\r\n\t\r\n \r\nLisboa B-LOC"
-    records = read(tmp_path, spaces)
+    records = read(tmp_path, "\ufeff\r\n\r\n Ana   B-PER \r\nmora O\r\naqui O\r\n\t\r\n \r\nLisboa B-LOC")
     assert list(records) == TWO and records.where(0) == "a.conll:3" and records.where(1) == "a.conll:8"
     joined = read(tmp_path, "São Paulo\tB-LOC\n10\u00a0000\tO\n\n10\u00a0000 O\n")
     assert joined["tokens"] == [("São Paulo", "10\u00a0000"), ("10\u00a0000",)]

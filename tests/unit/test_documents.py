@@ -577,8 +577,7 @@ def test_a_tab_ends_a_text_in_every_format_and_a_sentence_without_a_translation_
 @pytest.mark.parametrize("ending", sorted(SAMPLES))
 def test_what_a_model_writes_breaks_no_document(ending: str) -> None:
     """Blank lines would end a subtitle, and a control character the file that Word can open."""
-    document = read_document(SAMPLES[ending], f"a{ending}")
-    sentences = DocumentSentences(document)
+    sentences = DocumentSentences(read_document(SAMPLES[ending], f"a{ending}"))
     wild = sentences.written([f"{sentence}\n\n\x0b\x00\ud800{sentence}" for sentence in sentences.sentences])
     plain = sentences.written([f"{sentence} {sentence}" for sentence in sentences.sentences])
     if ending == ".docx":
@@ -616,8 +615,7 @@ def test_ten_times_the_document_takes_no_hundred_times_as_long(ending: str, befo
 )
 def test_markup_that_crosses_keeps_its_numbers(ending: str, before: str, after: str) -> None:
     """An end has the number of its beginning, also across another element."""
-    data = f"{before}<b>a <i>b</b> c</i> d <b>e</b>{after}".encode()
-    document = read_document(data, f"a{ending}")
+    document = read_document(f"{before}<b>a <i>b</b> c</i> d <b>e</b>{after}".encode(), f"a{ending}")
     assert document.texts == ["<0>a <1>b</0> c</1> d <2>e</2>"]
     assert document.written(["<2>e</2> <0>A <1>B</0> C</1>"]) == f"{before}<b>e</b> <b>A <i>B</b> C</i>{after}".encode()
 

@@ -89,8 +89,7 @@ def test_the_most_similar_training_text_is_named_whichever_file_is_in_memory() -
     train[40] = (40, f" {texts[1]} ")
     index = {duplicate.number: duplicate for duplicate in finding.shared(train, test, 0.6)}
     for number, text in test:
-        similar = [(jaccard(text, other, 3), -other_number) for other_number, other in train]
-        best, of = max(similar)
+        best, of = max((jaccard(text, other, 3), -other_number) for other_number, other in train)
         equal = [other_number for other_number, other in train if other.strip() == text]
         if equal:
             assert (index[number].of, index[number].equal) == (equal[0], True)

@@ -142,8 +142,7 @@ def _tags_of_json(folder: Path, labels: list[Any]) -> list[Any]:
 
 
 def _tags_of_columns(folder: Path, labels: list[Any]) -> list[Any]:
-    lines = [f"t\t{str(label).strip()}" for label in labels]
-    return list(_read(folder, _write(folder, "t.conll", lines), TAGGED)[0])
+    return list(_read(folder, _write(folder, "t.conll", [f"t\t{str(label).strip()}" for label in labels]), TAGGED)[0])
 
 
 def _scored(folder: Path, labels: list[Any]) -> list[Any]:
@@ -202,8 +201,7 @@ def test_tags_are_spelled_alike_in_training_and_in_score(spelling: str, tmp_path
     file = _write(tmp_path, "t.conll", [f"w {tag}" for tag in written])
     records = read_records(SourceConfig(file=file), TAGGED, tmp_path)
     assert list(records["tags"][0]) == read
-    notes = [line for line in records.warnings() if "are read as" in line]
-    assert len(notes) == (written != read)
+    assert len([line for line in records.warnings() if "are read as" in line]) == (written != read)
     of_columns = read_items(str(tmp_path / file), "tags").values
     of_lines = read_items(str(tmp_path / _write(tmp_path, "t.txt", [" ".join(written)])), "tags").values
     assert [list(tags) for tags in (*of_columns, *of_lines)] == [read, read]
@@ -272,6 +270,5 @@ def test_every_format_is_among_the_readers_here() -> None:
     """A new format needs a reader above, or a line here that says why not."""
     elsewhere = {"conllu": "test_conll", "assin": "test_assin", "xlsx": "test_own_tables", "folders": "test_own_tables"}
     elsewhere |= dict.fromkeys(("tmx", "xliff", "po"), "test_translation_memories")
-    here = {"tsv", "csv", "jsonl", "json", "conll", "text"}
-    assert FORMATS.keys() == here | elsewhere.keys()
+    assert FORMATS.keys() == {"tsv", "csv", "jsonl", "json", "conll", "text"} | elsewhere.keys()
     assert all((Path(__file__).parent / f"{test}.py").exists() for test in elsewhere.values())

@@ -34,8 +34,7 @@ def described(folder: Path) -> Path:
 
 
 def ours(folder: Path) -> Path:
-    pieces = ["o", "gato", "g", "##o"]
-    Tokenizer.from_vocabulary("wordpiece", pieces, extra_specials=["<num>", "<e1>"]).save(folder)
+    Tokenizer.from_vocabulary("wordpiece", ["o", "gato", "g", "##o"], extra_specials=["<num>", "<e1>"]).save(folder)
     return folder
 
 

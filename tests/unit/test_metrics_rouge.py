@@ -119,8 +119,7 @@ def test_the_usual_three_are_metrics_by_name_and_load_neither_numpy_nor_nltk() -
         "import sys; from atento.metrics.rouge import rouge; rouge(['a'], ['a']);"
         "print([name for name in ('torch', 'numpy', 'nltk', 'sacrebleu') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
     predictions, references = ["a b c", "d e x"], ["a b x", "e d x"]
     parts = rouge(predictions, references).parts
     for name in ("rouge1", "rouge2"):

@@ -60,8 +60,7 @@ def test_columns_of_tables(files: Path) -> None:
     lines = {name: (files / name).read_text(encoding="utf-8").splitlines() for name in ("out.pt", "ref.pt")}
     rows = "".join(f'"{out}","{ref}\n"\n' for out, ref in zip(*lines.values()))
     (files / "t.csv").write_text(f"out,ref\n{rows}", encoding="utf-8")
-    records = [json.dumps({"ref": line}) for line in lines["ref.pt"]]
-    (files / "t.jsonl").write_text("\n".join(records), encoding="utf-8")
+    (files / "t.jsonl").write_text("\n".join([json.dumps({"ref": line}) for line in lines["ref.pt"]]), encoding="utf-8")
     expected = run("bleu", "out.pt", "ref.pt").stdout
     for words in (
         ("out.pt", "t.csv", "--column", "ref"),

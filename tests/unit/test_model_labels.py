@@ -32,9 +32,8 @@ def test_the_committed_table_has_the_promised_parts_and_recipes_no_warning(tmp_p
 
 def test_both_corpora_have_one_set_of_names_doubts_two_tags_of_a_contraction_and_marks() -> None:
     lener = "Ana B-PESSOA\nSilva I-PESSOA\n, O\n\nLei B-LEGISLACAO\n9.099 I-LEGISLACAO\n"
-    first = labels_of_words.Sentence(("Ana", "Silva", ","), ("B-PER", "I-PER", "O"))
     assert list(labels_of_words.entities(lener.splitlines())) == [
-        first,
+        labels_of_words.Sentence(("Ana", "Silva", ","), ("B-PER", "I-PER", "O")),
         labels_of_words.Sentence(("Lei", "9.099"), ("B-LAW", "I-LAW")),
     ]
     assert list(labels_of_words.entities(["pt:Lisboa\tB-LOC\n", "\n"])) == [
@@ -160,9 +159,8 @@ def test_files_of_anyone_are_checked_and_portuguese_of_pairs_comes_once_without_
 
 
 def test_the_command_writes_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    conll = "".join(f"Ana B-PESSOA\nlê O\nlivro{n} O\n\n" for n in range(5))
     texts = {
-        "lener_br/train.conll": conll,
+        "lener_br/train.conll": "".join(f"Ana B-PESSOA\nlê O\nlivro{n} O\n\n" for n in range(5)),
         "lener_br/dev.conll": "Rui B-PESSOA\nlê O\n",
         "wikiann_pt/train.tsv": "pt:Évora\tB-LOC\n",
         "wikiann_pt/dev.tsv": "pt:Faro\tB-LOC\n",

@@ -81,8 +81,7 @@ def read_capped(folder: Path, name: str, column: int | str | None, cap: int = 1 
 def test_r3_gzip_data_that_grow_a_thousandfold(tmp_path, name, column, first, unit) -> None:
     """`first` is None: 6 MiB that cannot be packed much."""
     first = os.urandom(3 * MIB).hex().encode() + b"\n" if first is None else first
-    block = unit * (32 * MIB // len(unit))
-    (tmp_path / name).write_bytes(member(first) + member(block) * 96)  # 3 GiB
+    (tmp_path / name).write_bytes(member(first) + member(unit * (32 * MIB // len(unit))) * 96)  # 3 GiB
     said, peak, seconds = read_capped(tmp_path, name, column)
     expected = "the line is longer than 16 MiB" if name == "one.tsv.gz" else f"grow more than {RATIO} times"
     assert said.startswith(name) and expected in said

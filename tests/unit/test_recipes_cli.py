@@ -52,8 +52,7 @@ def test_recipes_list_show_config_of_standard_input_and_an_example_in_each_help(
     assert recipe_summary("task: x\n") == ""
     assert run("recipes", "show", NAME).stdout == shipped_text(NAME)
     assert "did you mean" in str(refused("recipes", "show", "micro-world-en-p"))
-    recipe = "task: translation\ndata: {train: {world: train}}\n"
-    assert run("config", "check", "-", stdin=recipe).stdout == "ok\n"
+    assert run("config", "check", "-", stdin="task: translation\ndata: {train: {world: train}}\n").stdout == "ok\n"
     error = run("config", "check", "-", stdin="task: 5\n").exception
     assert str(error).startswith("standard input:1:1: data is missing")
     assert json.loads(run("config", "schema").stdout) == json.loads(json.dumps(recipe_schema()))
@@ -67,8 +66,7 @@ def test_recipes_copy(tmp_path: Path) -> None:
     assert (done.exit_code, done.stdout, done.stderr) == (0, "my.yaml\n", "next: atento config check my.yaml\n")
     copied = Path("my.yaml").read_bytes()
     assert copied == shipped_text(NAME).encode()
-    mine = load_recipe("my.yaml", {"name": NAME}, environment={}).recipe
-    assert mine == load_recipe(NAME, environment={}).recipe
+    assert load_recipe("my.yaml", {"name": NAME}, environment={}).recipe == load_recipe(NAME, environment={}).recipe
     Path("my.yaml").write_text("mine", encoding="utf-8")
     assert str(refused("recipes", "copy", NAME, "my.yaml")) == "my.yaml exists; --force replaces it"
     assert Path("my.yaml").read_text(encoding="utf-8") == "mine"

@@ -149,8 +149,7 @@ def test_any_bytes_are_a_model_or_a_clear_error(junk: bytes, at: int) -> None:
 
 
 def test_d1_bert_by_hand_and_vocabularies_of_lines_that_are_damaged(tmp_path: Path) -> None:
-    folder = put(tmp_path, {"vocab.txt": lines(BERT), "tokenizer_config.json": {"do_lower_case": True}})
-    ours = Tokenizer.load(folder)
+    ours = Tokenizer.load(put(tmp_path, {"vocab.txt": lines(BERT), "tokenizer_config.json": {"do_lower_case": True}}))
     assert (ours.kind, ours.lowercase, ours.vocab_size) == ("wordpiece", True, 13)
     assert ours.tokens(ours.encode("Gato [MASK] ação.")) == ["gat", "##o", "[", "mask", "]", "acao", "."]
     assert ours.encode_with_mask("Gato [MASK].") == [5, 6, 4, 12] and 2 not in ours.encode_with_mask("[MASK] [CLS]")

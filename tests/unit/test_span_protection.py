@@ -279,8 +279,7 @@ def test_what_ends_a_pair_of_tags_stays_in_it_and_pairs_that_are_apart_stay_apar
             assert opened.pop() == name if closing else around == [name[1:]] * (name[0] == "b"), joined
             opened += [] if closing else [name]
         assert not re.search(r"<a\d>\W*</a", re.sub(r"</?b\d>", "", joined)), joined
-    deep = ProtectedText.of("<a>" * 1100 + "x" + "</a>" * 1100)
-    assert deep.joined("y", [Link(0, 1, 0, 1)]).count("<a>y</a>") == 1
+    assert ProtectedText.of("<a>" * 1100 + "x" + "</a>" * 1100).joined("y", [Link(0, 1, 0, 1)]).count("<a>y</a>") == 1
 
 
 TAGS = re.compile(r"""<!--.*?-->|</?[A-Za-z](?:[^<>"']|"[^"]*"|'[^']*')*>""")  # in the tests' own words
@@ -395,8 +394,7 @@ def test_a_lost_term_is_forced_where_its_words_went_in_the_best_form() -> None:
     def astray(text: str, prefix: str = "", **_: object) -> tuple[str, float]:
         return f"{prefix}CAT AGAIN" if prefix else text.upper(), 0.0
 
-    glossary = glossary_of({"cat": "gato", "big dog": "cão"})
-    written = run(["the cat sees it.", "the cat and a big dog"], glossary, astray)
+    written = run(["the cat sees it.", "the cat and a big dog"], glossary_of({"cat": "gato", "big dog": "cão"}), astray)
     assert written == ["THE gato SEES IT.", "THE gato AND A cão"]
 
     # A term without aligned words is required
@@ -417,8 +415,7 @@ def test_words_joined_by_signs_or_hyphens_are_replaced_as_a_whole() -> None:
     # one word of the source, of which two joined words come
     steps = protected_outputs(["see cats/dogs"], glossary, protect=False)
     next(steps)
-    asked = steps.send([[Output("vê C-A/dogs", 0.0)]])
-    assert asked == Align([("see cats/dogs", "vê C-A/dogs")])
+    assert steps.send([[Output("vê C-A/dogs", 0.0)]]) == Align([("see cats/dogs", "vê C-A/dogs")])
     places = [(0, 2, 0, 3, 1.0), (3, 4, 4, 8, 0.9), (5, 6, 4, 8, 0.5), (7, 11, 9, 13, 1.0)]
     asked = steps.send([[Link(*place) for place in places]])
     assert asked == Translate(["see cats/dogs"], [{"prefix": "vê gatos/dogs"}])

@@ -57,8 +57,7 @@ def test_e1_e2_what_is_hidden_is_counted_fairly_and_tokens_are_guessed_from_thos
     for got, share in zip(fates, (0.8, 0.1 - same, 0.1 + same)):
         assert abs(got - share * chosen) < 3 * np.sqrt(chosen * share * (1 - share))
     rows = Ragged([[BOS, 7, EOS]] * 10 + [[BOS, *range(5, 15), EOS]] * 4000)
-    batch = lay_out(masked(), rows, range(len(rows)), 0)
-    counts = (batch.labels["vocabulary"] >= 0).sum(dim=1)
+    counts = (lay_out(masked(), rows, range(len(rows)), 0).labels["vocabulary"] >= 0).sum(dim=1)
     assert counts[:10].tolist() == [1] * 10
     assert set(counts[10:].tolist()) == {1, 2}  # 15 % of ten
     assert abs(float(counts[10:].float().mean()) - 1.5) < 3 * 0.5 / np.sqrt(4000)

@@ -137,8 +137,7 @@ def test_both_rankings_are_cut_joined_and_filtered_by_columns_and_a_ranker_order
     index, query = atento.Index(made, model), "the white dog"
     vectors, words = (index.find(query, by=by, top=20) for by in ("vectors", "words"))
     rankings = [[(hit.line, hit.score) for hit in hits] for hits in (vectors, words)]
-    both = index.find(query, by="both", top=4, within=20)
-    assert [(hit.line, hit.score) for hit in both] == fused(rankings)[:4]
+    assert [(hit.line, hit.score) for hit in index.find(query, by="both", top=4, within=20)] == fused(rankings)[:4]
     assert [hit.line for hit in index.find("?!", by="both", top=3)] == [hit.line for hit in index.find("?!", top=3)]
     index = atento.Index(made, model)
     for by in ("vectors", "words", "both"):
@@ -318,8 +317,7 @@ def test_an_index_whose_own_hash_is_right_is_still_checked(made: Path, tmp_path:
         shutil.copytree(made, tmp_path / "i")
         entry = {key: value for key, value in changes.items() if key != "width"}
         first = index_folder.SegmentEntry(**vars(state.segments[0]) | entry)
-        width = changes.get("width", state.width)
-        new = index_folder.State(**vars(state) | {"segments": (first,), "width": width})
+        new = index_folder.State(**vars(state) | {"segments": (first,), "width": changes.get("width", state.width)})
         (tmp_path / "i" / INDEX).write_bytes(index_folder._rendered(new))
         fails(DataError, rule, atento.Index, tmp_path / "i")
         shutil.rmtree(tmp_path / "i")

@@ -106,8 +106,7 @@ def test_d4_d5_specials_batches_and_words_of_every_kind_and_saving_keeps_everyth
 def test_user_text_never_makes_special_ids(kind: str, text: str) -> None:
     """Contract, bad input; and error 12: `unk` only in kinds that know no other way."""
     tokenizer = trained(kind)
-    allowed = set() if kind in EXACT else {tokenizer.unk_id}
-    special = set(range(5)) - allowed
+    special = set(range(5)) - (set() if kind in EXACT else {tokenizer.unk_id})
     assert not special & set(tokenizer.encode(text)) and not special & set(tokenizer.encode_with_offsets(text).ids)
     if kind in ("unigram", "bpe", "wordpiece"):
         assert not special & set(tokenizer.encode_batch([text], dropout=0.5, seed=1)[0])
@@ -188,8 +187,7 @@ def test_from_vocabulary_of_the_other_kinds_and_vocabularies_that_cannot_be() ->
         with pytest.raises(TokenizerError) as caught:
             Tokenizer.from_vocabulary(kind, pieces, **more)
         assert str(caught.value).startswith(message)
-    prints = {trained(kind).fingerprint for kind in KINDS} | {trained("bpe", True).fingerprint}
-    assert len(prints) == len(KINDS) + 1
+    assert len({trained(kind).fingerprint for kind in KINDS} | {trained("bpe", True).fingerprint}) == len(KINDS) + 1
     one = Tokenizer.from_vocabulary("word", ["a", "b"])
     assert one.fingerprint == Tokenizer.from_vocabulary("word", ["a", "b"]).fingerprint
     assert one.fingerprint != Tokenizer.from_vocabulary("word", ["b", "a"]).fingerprint
@@ -208,8 +206,7 @@ def test_offsets_are_exact_in_the_users_text(kind: str, text: str) -> None:
         assert 0 <= start <= end <= len(text)
         covered.update(range(start, end))
         if i != tokenizer.unk_id and not (token.startswith("<0x") and token.endswith(">") and len(token) == 6):
-            piece = token.removeprefix("##").replace("▁", " ").strip()
-            assert piece in tokenizer.normalize(text[start:end])
+            assert token.removeprefix("##").replace("▁", " ").strip() in tokenizer.normalize(text[start:end])
         elif i != tokenizer.unk_id:
             byte = bytes([int(token[3:5], 16)])
             assert byte in tokenizer.normalize(text[start:end] or " ").encode() or token == "<0x20>"

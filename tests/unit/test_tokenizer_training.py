@@ -94,8 +94,7 @@ def test_vocabularies_hold_frequent_words_every_letter_or_its_bytes_and_no_mixed
     # So that no word of known letters is unknown, whatever their order
     tokenizer = train("wordpiece", 300, ["gato pulou", "maçã"] * 3)
     assert tokenizer.unk_id not in tokenizer.encode("ãçap otag uolup")
-    texts = ["a b c d e f g h"] * 2000 + ["ж"]
-    tokenizer = train("bpe", 300, texts)
+    tokenizer = train("bpe", 300, ["a b c d e f g h"] * 2000 + ["ж"])
     assert tokenizer.token_id("ж") is None and tokenizer.token_id("h") is not None
     assert tokenizer.decode(tokenizer.encode("ж a")) == "ж a"
     for kind in ("unigram", "bpe"):

@@ -71,8 +71,7 @@ def test_the_notes_sentences_begin_train_from_100_on_and_are_never_valid() -> No
     assert how.alignment == ((0, 0), (1, 2), (2, 1), (3, 3)) and how.source_tags == ("ADV", "AUX", "PRON", "PUNCT")
     assert write("train", 100)[:6] == notes_sentences() and len(write("train", 100)) == 100
     assert write("train", 99)[:6] != notes_sentences()
-    notes = {_plain(pair) for pair in notes_sentences()}
-    assert not notes & {_plain(pair) for pair in write("valid", 800)}
+    assert not {_plain(pair) for pair in notes_sentences()} & {_plain(pair) for pair in write("valid", 800)}
 
 
 def test_train_and_valid_never_meet_nor_bring_a_held_out_pair_together(train, others) -> None:

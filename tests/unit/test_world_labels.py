@@ -77,8 +77,7 @@ def test_tense_and_number_are_those_of_the_verb_forms_and_negation_and_questions
     for example, pair in examples:
         assert example["label"] in NUMBERS[_verbs(pair)[0]], pair.target
         assert len(NUMBERS[_verbs(pair)[0]]) == 1 or pair.target_words[0] in ("Eu", "Nós"), pair.target
-    examples = _examples("negation")[:400] + labelled("negation", "structures", 100)
-    for example in examples:
+    for example in _examples("negation")[:400] + labelled("negation", "structures", 100):
         words = set(re.findall(r"\w+", example["text"].lower()))
         assert (example["label"] == "negative") <= bool(words & {"não", "nunca"}), example
     simple = _simple("negation", 300)
