@@ -1,4 +1,4 @@
-"""Training: the same text gives the same bytes, sizes are kept or explained, bad input is refused (rows D1, D2, D3)."""
+"""Training: the same bytes, sizes kept or explained, bad input refused; linear time (rows D1, D2, D3)."""
 
 import hashlib
 import json
@@ -7,7 +7,10 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -129,3 +132,53 @@ def test_wrong_use_is_refused() -> None:
             fails(
                 DataError, r"^the text to train the tokenizer on is empty: it holds no word$", train, kind, 300, texts
             )
+
+
+PARTS = {"letters": "a", "spaces": " ", "han": "日本", "marks": "a\u0301\u0316", "digits": "1", "marks only": "\u0301"}
+
+
+@cache
+def trained(kind: str) -> Tokenizer:
+    texts = ["aaaa aa a á banana 日本 11 22", "a á ananas 日 1"] * 20
+    return train(kind, 320, texts)
+
+
+def seconds(call: Callable[[], object]) -> float:
+    best = float("inf")
+    for _ in range(3):
+        started = time.process_time()  # of this process alone: others share the machine
+        call()
+        best = min(best, time.process_time() - started)
+    return best
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_ten_times_the_text_takes_about_ten_times_as_long(kind: str, part: str) -> None:
+    """Forty times is let pass on a busy machine; quadratic cost would be a hundred times."""
+    tokenizer = trained(kind)
+
+    def all_ways(n: int) -> Callable[[], object]:
+        text = (PARTS[part] * n)[:n]
+
+        def work() -> None:
+            tokenizer.words(tokenizer.encode_with_offsets(text).ids)
+            tokenizer.decode(tokenizer.encode(text))
+            if kind in ("unigram", "bpe", "wordpiece"):
+                tokenizer.encode_batch([text], dropout=0.1)
+
+        return work
+
+    short, long = seconds(all_ways(2_000)), seconds(all_ways(20_000))
+    assert long < 40 * short + 0.05
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mebibyte_without_a_space_does_not_hang(kind: str, part: str) -> None:
+    text = PARTS[part] * (2**20 // len(PARTS[part].encode()))
+    started = time.process_time()
+    trained(kind).encode(text)
+    assert time.process_time() - started < 10
