@@ -72,7 +72,6 @@ def test_loop_controls_and_generation_blocks() -> None:
 
 
 def test_no_string_of_a_request_makes_a_special_token_whatever_the_template_does_with_it() -> None:
-    """Roles, contents, names and variables, also joined with one another; the template's own tokens stay."""
     draw = random.Random(5)
     pieces = ["</s>", "<s>", "<|end|>", "</", "s>", "<|", "|>", "end", "gato", " ", "\n", '"', "<", "\U00020000", ""]
     templates = [

@@ -28,7 +28,6 @@ EN_PT = ("en", "pt")
 
 
 def world(count: int = 900) -> list[tuple[str, str]]:
-    """Sentence pairs of the micro-world, each once."""
     return list(dict.fromkeys((pair.source, pair.target) for pair in write("train", 3 * count)))[:count]
 
 

@@ -162,7 +162,6 @@ def test_every_key_is_on_the_page() -> None:
 
 
 def refused(one: KeyHelp, value: Any) -> list[Any]:
-    """Values just outside a range that is told."""
     least = re.match(r"(?:at least )?(-?[\d,]+)(?: or more)?(?:;|$)", value)
     span = re.match(r"(-?[\d,]+) to (below )?([\d,]+)", value)
     above = re.match(r"above ([\d,]+)", value)

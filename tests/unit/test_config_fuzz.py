@@ -140,7 +140,6 @@ def test_every_field_refuses_all_that_it_cannot_be(short: Path) -> None:
 
 
 def refuses(short: Path, key: str, first: int = 0, step: int = 1) -> None:
-    """The wrong values of a field, from the first on and by these steps."""
     for value in wrong(LEAVES[key], from_end=key == "embedding.layer")[first::step]:
         if key.endswith(_POINT) and type(value) in (int, float) and 0 < value < math.inf:
             continue  # one weight stands for a list of one
@@ -216,7 +215,6 @@ def test_any_text_on_the_command_line_is_taken_or_refused(overrides: list[str]) 
 @settings(max_examples=75)
 @given(st.data())
 def test_a_damaged_recipe_is_taken_or_refused(data: st.DataObject) -> None:
-    """One cut, one repetition or one foreign character anywhere in a right recipe."""
     from atento.config.reading.recipe_layers import RecipeFile, read_files, shipped_text
     from atento.config.reading.schema import Reader
 

@@ -340,7 +340,6 @@ MODELING = ("language-modeling", "masked-language-modeling", "bidirectional-lang
 
 @pytest.mark.parametrize("task", ["translation", "summarization", *MODELING, "cbow"])
 def test_every_task_gets_more_with_more_data_and_a_recipe_that_holds(tmp_path: Path, task: str) -> None:
-    """The resolved recipe reads back equal, with nothing left open and no warning."""
     loaded = of_task(task=task)
     widths, steps = [], []
     for characters in (100_000, 10_000_000, 1_000_000_000):

@@ -210,7 +210,6 @@ STRICT = (
 def test_a_prefix_is_what_the_part_declares(
     prefix: str, strict: bool, paragraph: str, texts: list[str], outputs: list[str], written: str
 ) -> None:
-    """Elements are known by their namespace; what is written has the prefix of the part."""
 
     def named(xml: str) -> str:
         head = W.replace("xmlns:w=", f"xmlns:{prefix[:-1]}=" if prefix else "xmlns=") + (
@@ -614,7 +613,6 @@ def test_ten_times_the_document_takes_no_hundred_times_as_long(ending: str, befo
     ("ending", "before", "after"), [(".html", "<p>", "</p>"), (".srt", "1\n00:00:01,0 --> 00:00:02,0\n", "\n")]
 )
 def test_markup_that_crosses_keeps_its_numbers(ending: str, before: str, after: str) -> None:
-    """An end has the number of its beginning, also across another element."""
     document = read_document(f"{before}<b>a <i>b</b> c</i> d <b>e</b>{after}".encode(), f"a{ending}")
     assert document.texts == ["<0>a <1>b</0> c</1> d <2>e</2>"]
     assert document.written(["<2>e</2> <0>A <1>B</0> C</1>"]) == f"{before}<b>e</b> <b>A <i>B</b> C</i>{after}".encode()

@@ -39,7 +39,6 @@ class TooSlowError(Exception):
 
 @contextmanager
 def within(seconds: int) -> Iterator[None]:
-    """Raise in the block after some seconds."""
 
     def late(*_: object) -> None:
         raise TooSlowError(f"more than {seconds} s")
@@ -114,7 +113,6 @@ def test_s1_no_file_of_a_model_is_waited_for_or_read_without_an_end(
 def test_k12_a_folder_of_ours_without_its_manifest_is_a_warning(
     layout: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without it nothing is verified, and nothing was said."""
     folder = tiny_model(tiny_config("bert-base")).save(tmp_path / "model", layout=layout)
     with caplog.at_level(logging.WARNING):
         atento.load(folder)

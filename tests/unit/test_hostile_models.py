@@ -61,7 +61,6 @@ def numbers(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def with_value(data: Any, at: tuple[Any, ...], value: str) -> str:
-    """The JSON of data with one value written as it is."""
     data = copy.deepcopy(data)
     place = data
     for key in at[:-1]:
@@ -71,7 +70,6 @@ def with_value(data: Any, at: tuple[Any, ...], value: str) -> str:
 
 
 def peak() -> int:
-    """The largest memory of this process so far, in bytes."""
     status = Path("/proc/self/status")
     return int(status.read_text().split("VmHWM:")[1].split()[0]) << 10 if status.exists() else 0
 

@@ -146,7 +146,6 @@ def _tags_of_columns(folder: Path, labels: list[Any]) -> list[Any]:
 
 
 def _scored(folder: Path, labels: list[Any]) -> list[Any]:
-    """Labels that `atento score accuracy` finds equal to the names are the names."""
     file = folder / _write(folder, "p.txt", [str(label) for label in labels])
     return _in_metrics(folder, read_items(str(file), "classes").values)
 

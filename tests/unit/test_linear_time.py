@@ -113,13 +113,11 @@ def plain(text: str) -> str:
 
 
 def form(text: str) -> Any:
-    """The fields of a form, or its refusal."""
     with contextlib.suppress(ServiceError):
         return _fields(_in_pairs(text.encode()))
 
 
 def form_in_parts(text: str) -> Any:
-    """The fields of a form in parts, or its refusal."""
     with contextlib.suppress(ServiceError):
         parts = _in_parts(f"{text}\r\n--b--".encode(), "multipart/form-data; boundary=b")
         return _fields((name, value.decode()) for name, _, value in parts)

@@ -83,7 +83,6 @@ def test_equal_lines_are_at_the_best_in_every_script(script: str, name: str) -> 
 
 
 def test_the_tokenizer_is_sacrebleus_for_the_script_of_the_references() -> None:
-    """A name in another script changes nothing; an option holds; MeCab that is not installed is said."""
     from sacrebleu.metrics.bleu import BLEU
 
     right, guess = list(SCRIPTS["Han"][1:]), ["我每天读一本旧书。", "猫现在睡在桌子旁边。"]

@@ -310,7 +310,6 @@ def test_equal_similarities_earn_nothing() -> None:
 
 
 def test_vectors_are_compared_by_their_cosine_and_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a plain sort; also in blocks of a few queries."""
     generator = np.random.default_rng(2)
     queries, documents = generator.normal(size=(30, 8)), generator.normal(size=(50, 8)) * generator.random((50, 1))
     relevant = [int(number) for number in generator.integers(0, 50, 30)]

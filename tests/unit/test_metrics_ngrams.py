@@ -37,7 +37,6 @@ def by_hand(text: list[str] | str, order: int) -> Counter[tuple[str, ...]]:
 
 @given(sentences)
 def test_ngrams_are_those_of_a_counter(lists: list[list[str]]) -> None:
-    """Every different n-gram of every text once, with its count; the same number for the same n-gram."""
     for order, found in enumerate(counting.count_ngrams(counting.words(lists), 4), 1):
         right = [by_hand(one, order) for one in lists]
         assert found.total.tolist() == [one.total() for one in right]

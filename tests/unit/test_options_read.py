@@ -43,7 +43,6 @@ def test_each_command_reads_its_options(file: Path) -> None:
 
 
 def test_each_setting_of_the_service_is_read() -> None:
-    """By its name, or by the worker, whose process is sent some of them by name."""
     for kind, owners in (
         (settings.Limits, ("limits", "_limits", "limits_held")),
         (settings.ModelSettings, ("settings",)),

@@ -171,7 +171,6 @@ def test_another_code_page_is_not_taken_for_western(tmp_path: Path) -> None:
 
 
 def test_every_reader_of_text_files_knows_the_encoding(tmp_path: Path) -> None:
-    """Parallel files, lines, documents, JSON lines and JSON, columns of words."""
     for encoding in ("latin-1", "utf-16"):
         write = {
             "a.pt": "não\nsim\n",
@@ -210,7 +209,6 @@ def test_keys_of_a_source_are_checked_and_change_reading_options_only_where_give
 
 
 def workbook(path: Path, sheets: dict[str, list[list[Any]]]) -> None:
-    """A workbook as openpyxl writes it."""
     book = openpyxl.Workbook()
     book.remove(book.active)
     for title, rows in sheets.items():
@@ -281,7 +279,6 @@ def test_a_workbook_that_swells_or_is_none_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def imdb(tmp_path: Path) -> Path:
-    """The layout of IMDb."""
     for label, names in {"pos": "13", "neg": "24", "unsup": "0"}.items():
         (tmp_path / "aclImdb/train" / label).mkdir(parents=True)
         for name in names:

@@ -36,7 +36,6 @@ XML += PAIR.format("None", 2, 1, "caf&#233; &lt;3 &amp;", "não") + "</entailmen
 def read(
     folder: Path, content: Any, *, fields: tuple[Field, ...], file: str, skip_bad: bool = False, **keys: Any
 ) -> Records:
-    """Records of a file of bytes, of text, or of JSON."""
     text = content if isinstance(content, str | bytes) else json.dumps(content, indent=1, ensure_ascii=False)
     raw = text.encode() if isinstance(text, str) else text
     (folder / file).write_bytes(gzip.compress(raw) if file.endswith(".gz") else raw)

@@ -64,7 +64,6 @@ assert Model is atento.Model and callable(load) and callable(train) and callable
 
 
 def test_wrong_arguments_are_sentences_and_an_option_that_is_true_or_false_takes_nothing_else(model: Model) -> None:
-    """Each was a raw error of Python's or PyTorch's."""
     pairs = [("a", "b")]
     calls: dict[str, Callable[[], object]] = {
         "a text must be a str: got int": lambda: model.attend(3),  # type: ignore[arg-type]

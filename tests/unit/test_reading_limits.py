@@ -119,7 +119,6 @@ def test_r3_a_parquet_file_that_grows_is_refused_by_its_footer(reader: str, colu
 
 
 def test_text_that_packs_well_is_read_and_a_line_too_long_told_before_its_rest_is(tmp_path: Path) -> None:
-    """The most repetitive text within reason, past a look, comes through whole and equal."""
     lines = [f"{number:07d} o gato pulou alto sobre o muro da casa da vizinha " * 8 for number in range(90_000)]
     raw = ("\n".join(lines) + "\n").encode()
     assert len(raw) > WINDOW

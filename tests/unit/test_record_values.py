@@ -31,7 +31,7 @@ from atento.text.kinds import check_texts
 from failing import fails
 
 TAGGING = (Field("tokens", "words"), Field("tags", "tags"))
-ANSWERING = (Field("question"), Field("context"), Field("answers", "spans"))
+ASKED = (Field("question"), Field("context"), Field("answers", "spans"))
 REGRESSION = (Field("text"), Field("pair", optional=True), Field("score", "number"))
 SEVERAL = (Field("text"), Field("label", "classes"))
 LABELLED = (Field("text"), Field("label", "class"))
@@ -39,7 +39,6 @@ CONTEXT = "Ana mora em São Paulo 😀 desde 1999."
 
 
 def in_file(folder: Path, name: str, content: str, fields: Sequence[Field], **columns: Any) -> Records:
-    """Records of a file, its columns named like the fields unless said."""
     (folder / name).write_text(content, encoding="utf-8")
     skip_bad = columns.pop("skip_bad", False)
     named = {field.name: field.name for field in fields if not field.optional} | columns
@@ -107,7 +106,7 @@ def test_every_kind_reads_the_same_from_tables_json_and_memory(tmp_path: Path) -
         (TAGGING, ["Ana  mora aqui", "B-PER O O"], tagged, tuple(map(tuple, tagged.values()))),
         (REGRESSION, ["a b", "4.25"], {"text": "a b", "score": 4.25}, ("a b", 4.25)),
         (SEVERAL, ["a b", "x|y"], {"text": "a b", "label": ["x", "y"]}, ("a b", ("x", "y"))),
-        (ANSWERING, ["Onde?", CONTEXT, json.dumps(span)], answered, ("Onde?", CONTEXT, (Span("São Paulo", 12),))),
+        (ASKED, ["Onde?", CONTEXT, json.dumps(span)], answered, ("Onde?", CONTEXT, (Span("São Paulo", 12),))),
     ]
     for fields, cells, record, expected in cases:
         names = [field.name for field in fields if not field.optional]
@@ -176,7 +175,7 @@ def test_records_and_labels_that_say_nothing_are_left_out_and_counted_by_the_sep
     unlabelled = in_file(tmp_path, "c.tsv", "a\tx\nb\t\n", SEVERAL, text=0, label=1)
     assert unlabelled["label"] == [("x",), ()] and not unlabelled.empty  # no label is an answer too
     two = lines({"question": "Quem?", "context": CONTEXT, "answers": []}, {})
-    answered = in_file(tmp_path, "d.jsonl", two, ANSWERING, skip_bad=True)
+    answered = in_file(tmp_path, "d.jsonl", two, ASKED, skip_bad=True)
     assert answered["answers"] == [()] and len(answered.skipped) == 1
     records = in_file(tmp_path, "a.tsv", "a\tx, y\nb\tx|y\n", SEVERAL, text=0, label=1, separator=",")
     assert records["label"] == [("x", "y"), ("x|y",)]
@@ -195,6 +194,10 @@ def test_records_and_labels_that_say_nothing_are_left_out_and_counted_by_the_sep
 
 
 SHARED = "shares the word 'b' with another one; each word has one tag"
+SEVERAL_NEED = "several labels of one text need `task: multi-label-classification`"
+NOT_AT = "answer {} is not at character {} of its context, which has {} there; it is only at {}"
+BLANK = "an answer is empty; a question without an answer has an empty list of answers"
+START = "the start of an answer must be a whole number"
 PARTS = 'must have a start, an end and a label: [0, 3, "PER"], or an object of the three'
 
 
@@ -227,42 +230,17 @@ def test_a_bad_record_of_json_is_one_sentence_with_its_line(tmp_path) -> None:
         (REGRESSION, {"text": "a"}, "key 'score' is not in the record; its keys are 'text'"),
         (SEVERAL, {"text": "a", "label": "x"}, "key 'label' must hold a list of strings, not a string"),
         (SEVERAL, {"text": "a", "label": ["x", "x"]}, "key 'label' has the label 'x' twice"),
-        (
-            LABELLED,
-            {"text": "a", "label": ["x", "y"]},
-            "key 'label' must hold a string, not a list; "
-            "several labels of one text need `task: multi-label-classification`",
-        ),
-        (
-            ANSWERING,
-            asked({"text": ["Paulo"], "answer_start": [15]}),
-            "answer 'Paulo' is not at character 15 of its context, which has ' Paul' there; it is only at 16",
-        ),
-        (
-            ANSWERING,
-            asked([{"text": "", "answer_start": 0}]),
-            "an answer is empty; a question without an answer has an empty list of answers",
-        ),
-        (
-            ANSWERING,
-            asked([{"text": "Ana", "answer_start": -36}]),
-            "answer 'Ana' is not at character -36 of its context, which has '' there; it is only at 0",
-        ),
-        (
-            ANSWERING,
-            asked({"text": ["Ana"], "answer_start": []}),
-            "key 'answers' has 1 texts and 0 values of `answer_start`",
-        ),
-        (ANSWERING, asked(["Ana"]), "key 'answers' must hold answers with `text` and `answer_start`: got a string"),
-        (
-            ANSWERING,
-            asked([{"text": "Ana", "answer_start": "0"}]),
-            "key 'answers': the start of an answer must be a whole number, not a string",
-        ),
+        (LABELLED, {"text": "a", "label": ["x", "y"]}, f"key 'label' must hold a string, not a list; {SEVERAL_NEED}"),
+        (ASKED, asked({"text": ["Paulo"], "answer_start": [15]}), NOT_AT.format("'Paulo'", 15, "' Paul'", 16)),
+        (ASKED, asked([{"text": "", "answer_start": 0}]), BLANK),
+        (ASKED, asked([{"text": "Ana", "answer_start": -36}]), NOT_AT.format("'Ana'", -36, "''", 0)),
+        (ASKED, asked({"text": [], "answer_start": [0]}), "key 'answers' has 0 texts and 1 values of `answer_start`"),
+        (ASKED, asked(["Ana"]), "key 'answers' must hold answers with `text` and `answer_start`: got a string"),
+        (ASKED, asked([{"text": "Ana", "answer_start": "0"}]), f"key 'answers': {START}, not a string"),
     ):
         with pytest.raises(DataError) as error:
             in_file(tmp_path, "a.jsonl", lines(record), fields)
-        way = " (`data.skip_bad: true` or --skip-bad leaves it out)" if fields is ANSWERING else ""
+        way = " (`data.skip_bad: true` or --skip-bad leaves it out)" if fields is ASKED else ""
         assert str(error.value) == f"a.jsonl:1: {says}{way}"
         if len(record) == len([field for field in fields if not field.optional]):
             with pytest.raises(DataError) as error:
@@ -282,9 +260,7 @@ def test_a_bad_row_of_a_table_is_one_sentence_with_its_line_or_left_out(tmp_path
         (SEVERAL, "a\tx||y", "`label` has an empty label between its separators"),
         (SEVERAL, "a\tx|x", "`label` has the label 'x' twice"),
     ):
-        columns: dict[str, Any] = {
-            field.name: number for number, field in enumerate(f for f in fields if not f.optional)
-        }
+        columns: dict[str, Any] = {field.name: n for n, field in enumerate(f for f in fields if not f.optional)}
         good = {REGRESSION: "a\t1\n", TAGGING: "a\tO\n", SEVERAL: "a\tx\n"}[tuple(fields)]
         with pytest.raises(DataError) as error:
             in_file(tmp_path, "a.tsv", f"{good}{row}\n", fields, **columns)

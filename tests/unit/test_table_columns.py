@@ -17,7 +17,6 @@ TEXTS = ["Ana, Rui", "", 'says "no". Goes.']
 
 
 def table(folder: Path, ending: str) -> str:
-    """A table of that ending with the columns id, en and pt."""
     file = folder / f"t{ending}"
     records = [{"id": str(number), "en": en, "pt": pt} for number, (en, pt) in enumerate(ROWS)]
     if ending == ".xlsx":

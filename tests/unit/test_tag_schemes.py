@@ -118,13 +118,11 @@ def test_the_scheme_that_labels_suggest_and_legal_sequences_of_the_strict_readin
 
 
 def is_legal(tags: Sequence[int], chain: Chain) -> bool:
-    """Whether a sequence of numbers of tags, not empty, is legal."""
     inner = sum(chain.transitions[left, right] for left, right in pairwise(tags))
     return bool(chain.start[tags[0]] + chain.end[tags[-1]] + inner == 0)
 
 
 def best_sequence(scores: NDArray[np.float64], chain: Chain) -> list[int]:
-    """The best sequence of one sentence."""
     return best_tags(torch.from_numpy(scores).unsqueeze(0), [len(scores)], chain)[0]
 
 

@@ -29,7 +29,6 @@ def masked(rate: float = 0.15) -> Masked:
 
 
 def lay_out(objective: Causal | Masked, rows: Ragged, chosen: list[int] | range, epoch: int, seed: int = 1) -> Batch:
-    """Those rows as that epoch shows them."""
     return objective.batch(MemoryStore({"ids": rows}), np.array(chosen), Draw(seed, epoch))
 
 

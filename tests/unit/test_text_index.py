@@ -41,7 +41,6 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def made(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An index of the sentences, with two columns."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_index, "_SEGMENT", 25)
         folder = tmp_path_factory.mktemp("index") / "i"
@@ -170,7 +169,6 @@ def test_both_rankings_are_cut_joined_and_filtered_by_columns_and_a_ranker_order
 
 @pytest.mark.parametrize("vectors", ["float32", "int8"])
 def test_lines_added_and_taken_out_give_the_index_that_is_made_anew(model: Any, tmp_path: Path, vectors: Any) -> None:
-    """Random changes, each followed by a comparison with an index of the lines that are left."""
     rng, fresh = random.Random(3), iter(dict.fromkeys(pair.source for pair in write("train", 500)))
 
     def columns(lines: list[tuple[str, str]]) -> tuple[list[str], dict[str, list[str]]]:

@@ -97,7 +97,6 @@ KEPT = ["o gato pulou", "a menina lê", "já é tarde"]
 
 
 def write_kinds(folder: Path) -> dict[str, SourceConfig]:
-    """The same texts in every kind of file."""
     (folder / "a.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
     (folder / "a").write_text("\n".join(LINES) + "\n", encoding="utf-8")
     (folder / "a.tsv").write_text("".join(f"x\t{text}\n" for text in LINES), encoding="utf-8")
@@ -186,7 +185,6 @@ def test_a_blank_line_or_room_ends_a_paragraph_and_broken_words_are_joined() -> 
 
 @given(st.integers(1, 400), st.integers(50, 90), st.booleans())
 def test_wrapped_text_comes_back_as_it_was(seed: int, width: int, blank: bool) -> None:
-    """Paragraphs of many sentences, wrapped as `textwrap` does it, with blank lines between them or without."""
     texts = [pair.target for pair in write("train", 60, seed)]
     whole = [" ".join(texts[at : at + 6]) for at in range(0, 60, 6)]
     lines = [textwrap.fill(text, width, break_on_hyphens=False) for text in whole]

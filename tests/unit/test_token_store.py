@@ -206,7 +206,6 @@ def batches(loaded: LoadedRecipe) -> Any:
 
 
 def targets(every: Any, update: int) -> list[int]:
-    """The targets of an update, in their order."""
     every_label = [labels for part in every.parts(update) for labels in part.batch.labels.values()]
     return [token for labels in every_label for token in labels[labels >= 0].tolist()]
 

@@ -319,7 +319,6 @@ JUNK = [None, True, -1, 5, 10**20, 0.5, "", "x", "<s>", "byte", "BPE", [], [[]],
 
 
 def places(value: object, path: tuple = ()) -> list[tuple]:
-    """The path of every value inside a JSON document."""
     inner = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
     return [path] * bool(path) + [place for key, part in inner for place in places(part, (*path, key))]
 

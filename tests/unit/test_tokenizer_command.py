@@ -46,7 +46,6 @@ def test_train_writes_a_folder_and_reads_many_files(folder: str, text: Path, tmp
 
 
 def test_train_reads_a_column_of_tables_and_says_its_note_once(text, tmp_path, caplog) -> None:
-    """The ways out that messages name: --columns, and --reading where a file is not UTF-8."""
     rows = "".join(f"{line};1\n" for line in TEXT.split("\n") if line)
     (tmp_path / "t.csv").write_bytes(f"texto;n\n{rows}".encode("latin-1"))
     how = ["--kind", "bpe", "--vocab-size", "330", "--reading", "encoding=latin-1"]

@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -183,18 +183,12 @@ ODD = ["<s>", "[UNK]", "<0x41>", "é", "日本", "\u0301", "ß", "#", "##", "▁
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-def bpe(alphabet: list[str], merges: list[tuple[str, str]], **options: Any) -> models.BPE:
+def bpe(alphabet: list[str], merges: list[tuple[str, str]], words: Sequence[str] = (), **options: Any) -> models.BPE:
+    """With `words` that no merges make, as Llama 3 has them."""
     prefix = options.get("continuing_subword_prefix", "")
-    pieces = [*alphabet, *(left + right.removeprefix(prefix) for left, right in merges)]
     front = ["<unk>"] if "unk_token" in options else []
-    return models.BPE({p: i for i, p in enumerate(dict.fromkeys([*front, *pieces]))}, merges, **options)
-
-
-def wholes(model: models.BPE, words: list[str], **options: Any) -> models.BPE:
-    """The same model with words that no merges make, as Llama 3 has them."""
-    data = json.loads(tokenizers.Tokenizer(model).to_str())["model"]
-    vocabulary = {p: i for i, p in enumerate(dict.fromkeys([*data["vocab"], *words]))}
-    return models.BPE(vocabulary, [tuple(merge) for merge in data["merges"]], **options)
+    pieces = [*front, *alphabet, *(left + right.removeprefix(prefix) for left, right in merges), *words]
+    return models.BPE({p: i for i, p in enumerate(dict.fromkeys(pieces))}, merges, **options)
 
 
 def unigram(byte_fallback: bool) -> models.Unigram:
@@ -209,78 +203,63 @@ SPACED = [*MERGES, ("▁", "gato"), ("▁", "a")]
 LEVEL = sorted(pre_tokenizers.ByteLevel.alphabet())
 BYTE_LEVEL, METASPACE = pre_tokenizers.ByteLevel(add_prefix_space=False), pre_tokenizers.Metaspace()
 LOWER = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
+SPACES, BERT = normalizers.Replace(" ", "▁"), pre_tokenizers.BertPreTokenizer()
+UNKNOWN, WHOLE = {"unk_token": "<unk>"}, ["Ġpulou", "covid", "gat", "a" * 130]
+ENDS, INSIDES = ([*LETTERS, *(form.format(letter) for letter in LETTERS)] for form in ("{}</w>", "##{}"))
 INNER = [("g", "##a"), ("ga", "##t"), ("##o", "##v"), ("c", "##ov"), ("##1", "##9")]
 ENDED = [("o", "u</w>"), ("a", "t"), ("g", "at"), ("gat", "o</w>")]
 PIECES = ["[UNK]", "gat", "gato", "##inho", "##o", "a", "##a", "p", "##u", "##l", "##ou", "c", "##ovid", "1", "##9"]
-Made = tuple[Any, Any, Any]  # model, normalizer, pre-tokenizer
 
-# what a file can ask of a model of the library -> how such a tokenizer is made
-BACKENDS: dict[str, Callable[[], Made]] = {
+# what a file can ask of a model of the library -> how its model, normalizer and pre-tokenizer are made
+BACKENDS: dict[str, Callable[[], tuple[Any, Any, Any]]] = {
     "bpe of bytes": lambda: (bpe(LEVEL, [*MERGES, ("Ġ", "gato")]), None, BYTE_LEVEL),
-    "bpe that ignores merges": lambda: (
-        wholes(bpe(LEVEL, MERGES), ["Ġpulou", "covid", "gat", "a" * 130], ignore_merges=True),
-        None,
-        BYTE_LEVEL,
-    ),
+    "bpe that ignores merges": lambda: (bpe(LEVEL, MERGES, WHOLE, ignore_merges=True), None, BYTE_LEVEL),
     "bpe with bytes, uncut": lambda: (
-        bpe([*BYTES, *LETTERS, "▁"], SPACED, unk_token="<unk>", fuse_unk=True, byte_fallback=True),
-        normalizers.Replace(" ", "▁"),
+        bpe([*BYTES, *LETTERS, "▁"], SPACED, **UNKNOWN, fuse_unk=True, byte_fallback=True),
+        SPACES,
         None,
     ),
-    "bpe, unknown letters fused": lambda: (bpe([*LETTERS, "▁"], SPACED, unk_token="<unk>", fuse_unk=True), LOWER, None),
-    "bpe, unknown letters one by one": lambda: (bpe([*LETTERS, "▁"], SPACED, unk_token="<unk>"), None, METASPACE),
+    "bpe, unknown letters fused": lambda: (bpe([*LETTERS, "▁"], SPACED, **UNKNOWN, fuse_unk=True), LOWER, None),
+    "bpe, unknown letters one by one": lambda: (bpe([*LETTERS, "▁"], SPACED, **UNKNOWN), None, METASPACE),
     "bpe that drops letters": lambda: (bpe(LETTERS, MERGES), None, pre_tokenizers.Whitespace()),
-    "bpe with ends of words": lambda: (
-        bpe([*LETTERS, *(f"{letter}</w>" for letter in LETTERS)], ENDED, unk_token="<unk>", end_of_word_suffix="</w>"),
-        LOWER,
-        pre_tokenizers.BertPreTokenizer(),
-    ),
+    "bpe with ends of words": lambda: (bpe(ENDS, ENDED, **UNKNOWN, end_of_word_suffix="</w>"), LOWER, BERT),
     "bpe with insides of words": lambda: (
-        bpe(
-            [*LETTERS, *(f"##{letter}" for letter in LETTERS)], INNER, unk_token="<unk>", continuing_subword_prefix="##"
-        ),
+        bpe(INSIDES, INNER, **UNKNOWN, continuing_subword_prefix="##"),
         None,
         pre_tokenizers.WhitespaceSplit(),
     ),
     "unigram of letters": lambda: (unigram(False), None, METASPACE),
     "unigram with bytes": lambda: (unigram(True), LOWER, METASPACE),
-    "unigram, uncut": lambda: (unigram(False), normalizers.Replace(" ", "▁"), None),
+    "unigram, uncut": lambda: (unigram(False), SPACES, None),
     "wordpiece of short words": lambda: (
         models.WordPiece({p: i for i, p in enumerate(PIECES)}, unk_token="[UNK]", max_input_chars_per_word=20),
         normalizers.BertNormalizer(lowercase=True),
-        pre_tokenizers.BertPreTokenizer(),
+        BERT,
     ),
 }
 
 
-def with_tokens(made: Made) -> tokenizers.Tokenizer:
-    backend = tokenizers.Tokenizer(made[0])
-    backend.normalizer, pre_tokenizer = made[1], made[2]
-    if pre_tokenizer is not None:
-        backend.pre_tokenizer = pre_tokenizer
-    return backend
-
-
-def added(backend: tokenizers.Tokenizer, kind: str, flags: tuple[bool, ...]) -> Tokenizer:
-    """The tokenizer with added tokens of these flags, and with one special one."""
-    backend.add_tokens([AddedToken(text, **dict(zip(FLAGS, flags))) for text in TOKENS])
-    backend.add_special_tokens(["<s>"])
-    unk = next((piece for piece in ("<unk>", "[UNK]") if backend.token_to_id(piece) is not None), None)
-    roles = {"bos": "<s>"} | ({} if unk is None else {"unk": unk})
-    specials = SpecialTokens(roles, {text: backend.token_to_id(text) for text in roles.values()})
-    return Tokenizer(backend.to_str(), kind, specials)
-
-
 @cache
 def tokenizer(name: str, flags: tuple[bool, ...]) -> Tokenizer:
-    if name in BACKENDS:
-        backend = with_tokens(BACKENDS[name]())
-        return added(backend, type(backend.model).__name__.lower(), flags)
-    texts = [" ".join(words) for words in itertools.permutations(WORDS, 3)]
-    trained = train_tokenizer(TokenizerConfig(kind=name, vocab_size=330), texts)  # type: ignore[arg-type]
-    backend = tokenizers.Tokenizer.from_str(trained.definition)
+    """With added tokens of these flags; one of the library also with a special one."""
+    made = BACKENDS.get(name)
+    if made is not None:
+        model, normalizer, pre_tokenizer = made()
+        backend, kind = tokenizers.Tokenizer(model), type(model).__name__.lower()
+        backend.normalizer = normalizer
+        if pre_tokenizer is not None:
+            backend.pre_tokenizer = pre_tokenizer
+    else:
+        texts = [" ".join(words) for words in itertools.permutations(WORDS, 3)]
+        trained = train_tokenizer(TokenizerConfig(kind=name, vocab_size=330), texts)  # type: ignore[arg-type]
+        backend, kind, specials = tokenizers.Tokenizer.from_str(trained.definition), name, trained.specials
     backend.add_tokens([AddedToken(text, **dict(zip(FLAGS, flags))) for text in TOKENS])
-    return Tokenizer(backend.to_str(), name, trained.specials)
+    if made is not None:
+        backend.add_special_tokens(["<s>"])
+        unk = next((piece for piece in ("<unk>", "[UNK]") if backend.token_to_id(piece) is not None), None)
+        roles = {"bos": "<s>"} | ({} if unk is None else {"unk": unk})
+        specials = SpecialTokens(roles, {text: backend.token_to_id(text) for text in roles.values()})
+    return Tokenizer(backend.to_str(), kind, specials)
 
 
 ALL = [*BACKENDS, "bpe", "unigram", "wordpiece"]

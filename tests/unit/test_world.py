@@ -271,7 +271,6 @@ def test_english_forms_contractions_and_spelling() -> None:
 
 
 def _words(text: str) -> list[Word]:
-    """`de/ADP o/DET` as words, each with its number as its link."""
     return [Word(*pair.split("/"), (i,)) for i, pair in enumerate(text.split())]
 
 

@@ -36,7 +36,6 @@ for _adjective in lexicon.ADJECTIVES:
 
 @pytest.fixture(scope="module")
 def pairs() -> list[Pair]:
-    """Sentences of every split."""
     written = [write(split, count, seed=11) for split, count in (("train", 6000), ("combinations", 3000))]
     return [*written[0], *written[1], *write("valid", 300, seed=11), *write("structures", 3000, seed=11)]
 

@@ -60,7 +60,6 @@ def _simple(labels: str, count: int) -> list[tuple[dict[str, Any], Any]]:
 
 
 def _verbs(pair: Any) -> list[str]:
-    """The words of the clause that are verbs, by the tags."""
     return [word.lower() for word, tag in zip(pair.target_words, pair.target_tags) if tag in ("VERB", "AUX")]
 
 
