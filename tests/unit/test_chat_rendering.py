@@ -85,10 +85,8 @@ def test_no_string_of_a_request_makes_a_special_token_whatever_the_template_does
         renderer = Renderer(source, SPECIALS, {"bos_token": "<s>"})
         for _ in range(200):
             words = ["".join(draw.choices(pieces, k=draw.randint(0, 4))) for _ in range(7)]
-            messages = [
-                {"role": words[0], "content": words[1], "name": words[2]},
-                {"role": "user", "content": words[3], "name": words[4]},
-            ]
+            rows = (words[:3], ["user", *words[3:5]])
+            messages = [{"role": role, "content": content, "name": name} for role, content, name in rows]
             found = renderer.parts(messages, {"x": [words[5], {words[6]: 1}]})
             assert found[1::2] == ["<s>", "</s>", "</s>"], (source, messages)
 
@@ -164,9 +162,7 @@ HEAVY = {
     # the gate waits two seconds for the power; loops run that long in `test_a_process_answers_after_a_refusal`
     [pytest.param(name, marks=[pytest.mark.slow] * (name == "nested loops")) for name in HEAVY],
 )
-def test_a_template_that_is_wrong_or_passes_a_limit_is_refused_in_one_sentence(
-    name: str, made: list[RenderingProcess]
-) -> None:
+def test_a_template_that_is_wrong_or_passes_a_limit_is_refused_in_one_sentence(name: str, made) -> None:
     source, message = HEAVY[name]
     rendering = process(made, source)
     began = time.monotonic()

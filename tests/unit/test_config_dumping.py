@@ -34,7 +34,6 @@ TRICKY += [".inf", ".nan", "@a", "%", "!x", "*x", "&x"]
 TEXTS = st.sampled_from(TRICKY) | st.text(max_size=12)
 PATHS = TEXTS.filter(bool)
 POSITIVE = st.integers(1, 2**62)
-RATES = st.floats(0, 1, exclude_max=True) | st.floats(0, 10)
 SOURCES = st.one_of(
     st.builds(SourceConfig, source=PATHS, target=PATHS, count=st.none() | POSITIVE),
     st.builds(SourceConfig, file=PATHS, source=st.integers(0, 3), target=st.integers(4, 9)),
@@ -63,7 +62,7 @@ RECIPES = st.builds(
     training=st.builds(
         TrainingConfig,
         steps=POSITIVE,
-        learning_rate=RATES,
+        learning_rate=st.floats(0, 1, exclude_max=True) | st.floats(0, 10),
         epochs=st.none() | st.floats(1e-300, 1e300),
         label_smoothing=st.floats(0, 1, exclude_max=True),
         betas=st.tuples(st.floats(0, 0.99), st.floats(0, 0.99)),

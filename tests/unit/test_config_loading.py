@@ -110,10 +110,9 @@ def test_sources_alone_or_in_a_list_and_metrics(write: Write) -> None:
 
 
 WHOLE = [("30_000", 30000), ("4e3", 4000), ("4.0", 4), ("0x10", 16), ("010", 10)]
-NUMBERS: list[tuple[str, str, float]] = [*(("steps", *row) for row in WHOLE), ("clip", "2", 2.0)]
 
 
-@pytest.mark.parametrize(("key", "written", "value"), NUMBERS)
+@pytest.mark.parametrize(("key", "written", "value"), [*(("steps", *row) for row in WHOLE), ("clip", "2", 2.0)])
 def test_a_number_has_the_type_of_its_key(key: str, written: str, value: float, write: Write) -> None:
     found = getattr(load(f"{MINIMAL}training: {{{key}: {written}}}\n", write).recipe.training, key)
     assert found == value and type(found) is type(value)
@@ -194,11 +193,7 @@ def test_extending_joins_sections_replaces_lists_and_finds_folders(write: Write,
     assert loaded.recipe.training.steps == 7 and loaded.recipe.data.train[0].world == "train"
     assert loaded.origins["task"].startswith("micro-world-en-pt.yaml:")
     path, elsewhere = write(MINIMAL, "deep/my.yaml"), tmp_path / "elsewhere"
-    for given, folder in (
-        ("", "deep"),
-        ("data.folder=corpus", "deep/corpus"),
-        (f"data.folder={elsewhere}", "elsewhere"),
-    ):
+    for given, folder in (("", "deep"), ("data.folder=corpus", "deep/corpus"), (f"data.folder={elsewhere}", elsewhere)):
         assert load_recipe(path, [given] if given else [], environment={}).folder == tmp_path / folder
     base = write(MINIMAL.replace("{train", "{folder: corpus, train"), "deep/base.yaml")
     loaded = load_recipe(write(f"extends: {base}\n"), environment={})

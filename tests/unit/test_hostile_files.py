@@ -86,9 +86,7 @@ def as_large(path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir, as_large])
-def test_s1_no_file_of_a_model_is_waited_for_or_read_without_an_end(
-    kind: Callable[[Path], None], folders: dict[str, Path]
-) -> None:
+def test_s1_no_file_of_a_model_is_waited_for_or_read_without_an_end(kind, folders) -> None:
     """Also files that none of the readers has met yet: whatever `load` opens goes through `atento.base.limits`."""
     tried = 0
     for folder in folders.values():
@@ -110,9 +108,7 @@ def test_s1_no_file_of_a_model_is_waited_for_or_read_without_an_end(
 
 
 @pytest.mark.parametrize("layout", ["atento", "huggingface"])
-def test_k12_a_folder_of_ours_without_its_manifest_is_a_warning(
-    layout: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_k12_a_folder_of_ours_without_its_manifest_is_a_warning(layout: str, tmp_path: Path, caplog) -> None:
     folder = tiny_model(tiny_config("bert-base")).save(tmp_path / "model", layout=layout)
     with caplog.at_level(logging.WARNING):
         atento.load(folder)

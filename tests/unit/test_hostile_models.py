@@ -113,9 +113,7 @@ def test_s1_no_number_of_theirs_costs_more_than_its_folder(family: str, values: 
 
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("name", sorted(OURS))
-def test_s1_no_number_of_our_own_configuration_costs_more_than_its_folder(
-    name: str, values: int, tmp_path: Path
-) -> None:
+def test_s1_no_number_of_our_own_configuration_costs_more_than_its_folder(name: str, values: int, tmp_path) -> None:
     ids = {"pad": 0, "unk": 1, "bos": 2, "eos": 3, "start": 2, "mask": 4}
     folder = tiny_model(NetworkConfig(**_SIZES | {"ids": ids} | OURS[name])).save(tmp_path / "model")
     (folder / "MANIFEST.json").unlink()

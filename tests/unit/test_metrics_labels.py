@@ -120,9 +120,7 @@ def test_paired_test_of_labels_and_numbers() -> None:
         assert f"{test.difference:+.4f}" in str(test)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, one in metrics.METRICS.items() if one.outputs not in ("texts", "classes")]
-)
+@pytest.mark.parametrize("name", [n for n, one in metrics.METRICS.items() if one.outputs not in ("texts", "classes")])
 def test_unequal_lengths_and_nothing_are_refused(name: str) -> None:
     item = {"class sets": ["a"], "tags": ["O"], "answers": "a", "numbers": 1.0, "probabilities": ("a", 0.5)}
     item["vector pairs"] = ("a", 0.5)
@@ -214,14 +212,6 @@ def plain(text: str) -> list[str]:
     return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
 
-def overlap(prediction: list[str], gold: list[str]) -> float:
-    common = sum(min(count, Counter(gold)[word]) for word, count in Counter(prediction).items())
-    if not common:
-        return 0.0
-    precision, recall = common / len(prediction), common / len(gold)
-    return 2 * precision * recall / (precision + recall)
-
-
 def by_script(prediction: str, answers: tuple[str, ...], version: str) -> tuple[float, float]:
     """Exact match and F1 of a question, 0 to 1."""
     if version == "2.0":
@@ -229,7 +219,8 @@ def by_script(prediction: str, answers: tuple[str, ...], version: str) -> tuple[
     best = [0.0, 0.0]
     for answer in answers:
         ours, theirs = plain(prediction), plain(answer)
-        f1 = overlap(ours, theirs)
+        common = (Counter(ours) & Counter(theirs)).total()
+        f1 = 2 * common / (len(ours) + len(theirs)) if common else 0.0
         if version == "2.0" and (not ours or not theirs):
             f1 = float(ours == theirs)
         best = [max(best[0], float(ours == theirs)), max(best[1], f1)]

@@ -86,13 +86,11 @@ def test_matches_with_the_mean_by_loops(lists: list[list[str]], data: st.DataObj
     left_out = weights * np.array(data.draw(some.map(lambda ones: [float(one > 0.7) for one in ones])))
     for order, found in enumerate(counting.count_ngrams(counting.words(lists), 2), 1):
         matches, totals = counting.clipped_matches_with_mean(found, weights, left_out)
-        counters = [by_hand(one, order) for one in lists]
-        for i, ours in enumerate(counters):
+        grams = [by_hand(one, order) for one in lists]
+        for i, ours in enumerate(grams):
             rest = weights.sum() - left_out[i]
             share = weights - left_out[i] * (np.arange(len(lists)) == i)
-            mean = {
-                g: sum(w * c[g] for w, c in zip(share, counters)) / rest if rest else 0.0 for c in counters for g in c
-            }
+            mean = {g: sum(w * c[g] for w, c in zip(share, grams)) / rest if rest else 0.0 for c in grams for g in c}
             assert matches[i] == pytest.approx(sum(min(count, mean[g]) for g, count in ours.items()), abs=1e-9)
             assert totals[i] == pytest.approx(sum(mean.values()), abs=1e-9)
 
@@ -107,10 +105,8 @@ def common(a: Sequence[str], b: Sequence[str]) -> list[list[int]]:
 
 
 @given(sentences, sentences)
-def test_common_subsequences_by_the_table(rows: list[list[str]], columns: list[list[str]]) -> None:
-    assert counting.common_subsequences(rows, columns).tolist() == [
-        [common(a, b)[-1][-1] for b in columns] for a in rows
-    ]
+def test_common_subsequences_by_the_table(ours: list[list[str]], theirs: list[list[str]]) -> None:
+    assert counting.common_subsequences(ours, theirs).tolist() == [[common(a, b)[-1][-1] for b in theirs] for a in ours]
 
 
 @pytest.mark.parametrize("length", [62, 63, 64, 126, 127, 200])
@@ -135,9 +131,7 @@ def test_h10_bleu_chrf_rouge_and_token_f1_by_hand() -> None:
     assert mbr_utilities.rouge_utility("1")(ours, theirs)[0, 0] == pytest.approx(2 * 3 / 9)
     assert mbr_utilities.rouge_utility("2")(ours, theirs)[0, 0] == pytest.approx(2 * 1 / 7)
     assert mbr_utilities.rouge_utility("L")(["ali dorme o gato"], theirs)[0, 0] == pytest.approx(2 * 2 / 9)
-    assert mbr_utilities.token_f1_utility()(ours, theirs)[0, 0] == pytest.approx(
-        2 * 2 / 9
-    )  # case and mark as they stand
+    assert mbr_utilities.token_f1_utility()(ours, theirs)[0, 0] == pytest.approx(2 * 2 / 9)  # case and mark count
 
 
 @pytest.mark.parametrize("name", mbr_utilities.UTILITIES)

@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
 from atento.base.errors import AtentoError, DataError, UsageError
 from atento.metrics import bleu, entity_f1, f1, paired_test, squad
-from atento_cli.commands.score import register
+from atento_cli.main import application
 from failing import fails
 
 
@@ -28,14 +27,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
-    app = typer.Typer()
-
-    @app.callback()
-    def main() -> None:
-        """Stands for the whole command line, so that `score` is a command of it."""
-
-    register(app)
-    result = CliRunner().invoke(app, ["score", *arguments], input=stdin)
+    result = CliRunner().invoke(application("score"), ["score", *arguments], input=stdin)
     if isinstance(result.exception, AtentoError):
         raise result.exception
     return result

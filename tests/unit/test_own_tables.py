@@ -205,9 +205,6 @@ def test_keys_of_a_source_are_checked_and_change_reading_options_only_where_give
     assert reading_options(SourceConfig(file="a.csv", encoding="latin-1"))["encoding"] == "latin-1"
 
 
-# Workbooks --------------------------------------------------------------------------------------------------------
-
-
 def workbook(path: Path, sheets: dict[str, list[list[Any]]]) -> None:
     book = openpyxl.Workbook()
     book.remove(book.active)
@@ -274,9 +271,6 @@ def test_a_workbook_that_swells_or_is_none_is_refused(tmp_path: Path) -> None:
             read_records(SourceConfig(file="bad.xlsx", text="text", score="score"), REGRESSION, tmp_path)
 
 
-# Folders of labels ------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def imdb(tmp_path: Path) -> Path:
     for label, names in {"pos": "13", "neg": "24", "unsup": "0"}.items():
@@ -303,8 +297,6 @@ def test_folders_of_labels(imdb: Path) -> None:
     records = read_records(SourceConfig(file="aclImdb/train", encoding="latin-1"), CLASSIFICATION, imdb)
     assert records["text"][0] == "não ÿ"
 
-
-# Data frames ------------------------------------------------------------------------------------------------------
 
 FRAMES = [pandas.DataFrame, polars.DataFrame]
 COLUMNS: dict[str, dict[str, list[Any]]] = {
@@ -353,9 +345,6 @@ def test_missing_values_columns_and_texts_of_a_data_frame_and_an_array() -> None
     data = pandas.DataFrame([["a", "x", "y"], ["b", "y", "x"]], columns=["text", "label", "label"])
     with pytest.raises(UsageError, match=r"the data frame has several columns 'label': rename or drop one"):
         records_in_memory(data, CLASSIFICATION, "data")
-
-
-# Wrong columns ----------------------------------------------------------------------------------------------------
 
 
 def test_a_column_is_found_however_its_accents_are_written_a_wrong_one_by_the_nearest(tmp_path) -> None:

@@ -20,8 +20,6 @@ from atento.data.records.values import Span
 from failing import fails
 
 CLASSES = (Field("text"), Field("pair", optional=True), Field("label", "class"))
-ANSWERING = (Field("question"), Field("context"), Field("answers", "spans"))
-TAGGING = (Field("tokens", "words"), Field("tags", "tags"))
 SCORES = (Field("text"), Field("pair", optional=True), Field("score", "number"))
 HEAD = "<?xml version='1.0' encoding='utf-8'?>\n<entailment-corpus>\n"
 PAIR = """  <pair entailment="{}" id="{}" similarity="{}">
@@ -33,9 +31,7 @@ XML = HEAD + PAIR.format("Entailment", 1, 4.5, "O gato dorme", "Um gato dorme")
 XML += PAIR.format("None", 2, 1, "caf&#233; &lt;3 &amp;", "não") + "</entailment-corpus>"
 
 
-def read(
-    folder: Path, content: Any, *, fields: tuple[Field, ...], file: str, skip_bad: bool = False, **keys: Any
-) -> Records:
+def read(folder: Path, content: Any, *, fields: Any, file: str, skip_bad: bool = False, **keys: Any) -> Records:
     text = content if isinstance(content, str | bytes) else json.dumps(content, indent=1, ensure_ascii=False)
     raw = text.encode() if isinstance(text, str) else text
     (folder / file).write_bytes(gzip.compress(raw) if file.endswith(".gz") else raw)
@@ -43,8 +39,8 @@ def read(
 
 
 assin = partial(read, fields=CLASSES, file="a.xml")
-squad = partial(read, fields=ANSWERING, file="a.json")
-columns = partial(read, fields=TAGGING, file="a.conll")
+squad = partial(read, fields=(Field("question"), Field("context"), Field("answers", "spans")), file="a.json")
+columns = partial(read, fields=(Field("tokens", "words"), Field("tags", "tags")), file="a.conll")
 
 
 def refused(reader: Callable[..., Records], folder: Path, content: Any, **keys: Any) -> str:
@@ -102,9 +98,7 @@ def test_what_is_not_xml_has_no_pairs_or_no_end_is_refused(tmp_path: Path, monke
     long = "a " * (1 << 20)
     assert refused(assin, tmp_path, XML.replace("O gato dorme", long)) == "a.xml:3: the pair is longer than 1 MiB"
     assert "is longer than 1 MiB" in refused(assin, tmp_path, XML.replace('id="1"', f'id="{long}"'))
-    fails(
-        DataError, "gzip data grow more than 200", assin, tmp_path, HEAD.encode() + b" " * (33 << 20), file="a.xml.gz"
-    )
+    fails(DataError, "data grow more than 200", assin, tmp_path, HEAD.encode() + b" " * (33 << 20), file="a.xml.gz")
 
 
 def test_entities_are_refused_whatever_they_would_do(tmp_path: Path) -> None:
@@ -140,11 +134,9 @@ def document(*entries: Any, version: str = "1.1", context: Any = CONTEXT) -> dic
 
 def test_both_versions_are_read_with_lines_and_the_unanswerable_without_answers(tmp_path: Path) -> None:
     for file in ("a.json", "a.json.gz"):
-        first = squad(
-            tmp_path, document(entry("q1", ("São João", 16), ("João", 20)), entry("q2", ("😀", 4))), file=file
-        )
+        one = squad(tmp_path, document(entry("q1", ("São João", 16), ("João", 20)), entry("q2", ("😀", 4))), file=file)
         found = (Span("São João", 16), Span("João", 20)), (Span("😀", 4),)
-        assert list(first) == [(f"Pergunta q{n}?", CONTEXT, spans) for n, spans in enumerate(found, 1)]
+        assert list(one) == [(f"Pergunta q{n}?", CONTEXT, spans) for n, spans in enumerate(found, 1)]
         unanswerable = entry("q2", is_impossible=True, plausible_answers=[{"text": "Ana", "answer_start": 0}])
         second = document(entry("q1", ("Ana", 0), is_impossible=False), unanswerable, version="v2.0")
         assert squad(tmp_path, second, file=file)["answers"] == [(Span("Ana", 0),), ()]
@@ -255,15 +247,13 @@ def test_conll_u_reads_words_and_tags_and_iob1_is_read_as_iob2(tmp_path: Path) -
     def line(*columns: str) -> str:
         return "\t".join([*columns, *"_" * (10 - len(columns))]) + "\n"
 
-    content = (
+    ud = (
         "# sent_id = 1\n# text = Vou ao mar\n" + line("1", "Vou", "ir", "VERB") + line("2-3", "ao", "_", "_")
         + line("2", "a", "a", "ADP") + line("3", "o", "o", "DET") + line("3.1", "x", "x", "X")
         + line("4", "mar", "mar", "NOUN", "N") + "\n"
     )  # fmt: skip
-    assert list(columns(tmp_path, content, file="a.conllu")) == [
-        (("Vou", "a", "o", "mar"), ("VERB", "ADP", "DET", "NOUN"))
-    ]
-    assert columns(tmp_path, content, file="a.conllu", tags=4)["tags"] == [("_", "_", "_", "N")]
+    assert list(columns(tmp_path, ud, file="a.conllu")) == [(("Vou", "a", "o", "mar"), ("VERB", "ADP", "DET", "NOUN"))]
+    assert columns(tmp_path, ud, file="a.conllu", tags=4)["tags"] == [("_", "_", "_", "N")]
     records = columns(tmp_path, "a I-X\nb B-X\nc I-Y\n\nd O\n")
     assert records["tags"] == [("B-X", "B-X", "B-Y"), ("O",)]
     assert records.warnings() == ["a.conll: its tags are IOB1, and are read as IOB2"]

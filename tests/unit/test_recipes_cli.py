@@ -187,10 +187,7 @@ NEW: dict[str, tuple[str, str | bytes, dict[str, Any]]] = {
     ),
     "decimal commas": ("a.csv", _table("Texto|Nota", *_SCORES), _COMMA | {"text": "Texto", "score": "Nota"}),
     "scores without a header": ("a.csv", _table(None, *_SCORES), _COMMA | {"text": 0, "score": 1}),
-    "two tasks": (
-        "a.csv", _table("avaliação|classe|nota", *_REVIEW_ROWS),
-        _COMMA | {"text": "avaliação", "score": "nota"},
-    ),
+    "tasks": ("a.csv", _table("avaliação|classe|nota", *_REVIEW_ROWS), _COMMA | {"text": "avaliação", "score": "nota"}),
     "ids and dates": (
         "a.tsv",
         _table("id|data|texto|rótulo", "{}|2024-01-02|um gato {}|sim", "{}|03/02/2024|um cão {}|não", sign="\t"),
@@ -248,7 +245,7 @@ def test_a_new_recipe_says_what_the_file_holds(name: str) -> None:
     file, content, expected = NEW[name]
     Path("data").mkdir()
     Path("data", file).write_bytes(content if isinstance(content, bytes) else content.encode())
-    done = run("recipes", "new", f"data/{file}", "--out", "r.yaml", *["--task", "regression"] * (name == "two tasks"))
+    done = run("recipes", "new", f"data/{file}", "--out", "r.yaml", *["--task", "regression"] * (name == "tasks"))
     assert done.exit_code == 0, done.exception
     loaded = load_recipe(Path("r.yaml"))
     (source,) = loaded.recipe.data.train

@@ -334,10 +334,8 @@ def test_what_stands_between_two_things_stays_there(tags_only: bool) -> None:
             assert row in joined or tags_only, (text, joined)
 
 
-def run(
-    texts: list[str], glossary: Glossary | None, translate: Any, *, protect: bool = False, said: list[Any] | None = None
-) -> list[str]:
-    """`protected_outputs` over a toy translator, whose words come from those in the same place; `said`: its steps."""
+def run(texts, glossary: Glossary | None, translate, *, protect=False, said=None, reverse=False) -> list[str]:
+    """`protected_outputs` over a toy translator, whose words stay in order or in the reverse; `said`: its steps."""
     steps, answer = protected_outputs(texts, glossary, protect=protect), None
     while True:
         try:
@@ -352,7 +350,7 @@ def run(
             answer = [[Output(*translate(text, **options))] for text, options in zip(asked.texts, own, strict=True)]
         else:
             assert isinstance(asked, Align)
-            answer = [links(source, output, list(range(len(words(output))))) for source, output in asked.pairs]
+            answer = [links(a, b, [*range(len(words(b)))][:: -1 if reverse else 1]) for a, b in asked.pairs]
 
 
 def upper(text: str, prefix: str = "", required_words: tuple[str, ...] = ()) -> tuple[str, float]:

@@ -96,24 +96,20 @@ LINES = ["o gato pulou", "", "a menina lê", "   ", "já é tarde"]
 KEPT = ["o gato pulou", "a menina lê", "já é tarde"]
 
 
-def write_kinds(folder: Path) -> dict[str, SourceConfig]:
-    (folder / "a.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    (folder / "a").write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    (folder / "a.tsv").write_text("".join(f"x\t{text}\n" for text in LINES), encoding="utf-8")
-    (folder / "a.csv").write_text("n,text\n" + "".join(f'1,"{text}"\n' for text in LINES), encoding="utf-8")
-    (folder / "a.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in LINES), encoding="utf-8")
-    (folder / "a.json").write_text(json.dumps([{"text": t} for t in LINES]), encoding="utf-8")
-    (folder / "a.txt.gz").write_bytes(gzip.compress((folder / "a.txt").read_bytes()))
-    columns: dict[str, int | str | None] = {
+def test_every_kind_of_file_and_the_micro_world_give_the_same_texts_and_bad_lines_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    (tmp_path / "a").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    (tmp_path / "a.tsv").write_text("".join(f"x\t{text}\n" for text in LINES), encoding="utf-8")
+    (tmp_path / "a.csv").write_text("n,text\n" + "".join(f'1,"{text}"\n' for text in LINES), encoding="utf-8")
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in LINES), encoding="utf-8")
+    (tmp_path / "a.json").write_text(json.dumps([{"text": t} for t in LINES]), encoding="utf-8")
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress((tmp_path / "a.txt").read_bytes()))
+    columns = {
         "a.txt": None, "a": None, "a.txt.gz": None, "a.tsv": 1, "a.csv": "text", "a.jsonl": "text", "a.json": "text"
     }  # fmt: skip
-    return {name: SourceConfig(file=name, text=column) for name, column in columns.items()}
-
-
-def test_every_kind_of_file_and_the_micro_world_give_the_same_texts_and_bad_lines_are_counted(tmp_path: Path) -> None:
     fingerprints = set()
-    for name, source in write_kinds(tmp_path).items():
-        found = read_records(source, TEXT, tmp_path)
+    for name, column in columns.items():
+        found = read_records(SourceConfig(file=name, text=column), TEXT, tmp_path)
         assert found["text"] == KEPT and found.empty == 2 and len(found) == 3, name
         fingerprints.add(found.fingerprint)
     assert len(fingerprints) == 1

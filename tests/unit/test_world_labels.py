@@ -231,12 +231,11 @@ def test_answers_are_in_the_sentence_of_the_question() -> None:
             word = next(word for word in words_of_roles if example["question"].startswith(word))
             role = names[word]
             roles[role] += 1
-            sentence = next(
-                part for part in re.split(r"(?<=\.) ", context) if text in part and _missing(example, part, word) < 2
-            )
+            parts = re.split(r"(?<=\.) ", context)
+            sentence = next(part for part in parts if text in part and _missing(example, part, word) < 2)
             assert context.index(sentence) <= start < context.index(sentence) + len(sentence)
             assert (role == "doer") == sentence.startswith(text), example
-            others = [part for part in re.split(r"(?<=\.) ", context) if part != sentence]
+            others = [part for part in parts if part != sentence]
             assert all(_missing(example, part, word) for part in others), example
         assert min(roles.values()) > 20 and len(roles) == 4
 
