@@ -12,7 +12,7 @@ import pytest
 
 from atento import metrics
 from atento.base.errors import UsageError
-from atento.metrics import METRICS, paired_test, perplexity, rankings, retrieval, retrieval_of_vectors, squad
+from atento.metrics import METRICS, perplexity, rankings, retrieval, retrieval_of_vectors, squad
 from atento.metrics.rankings import ndcg, recall
 from atento.metrics.tag_schemes import entities
 from atento.tasks.split_evaluation import metric_options, metric_scores
@@ -245,16 +245,6 @@ def test_equal_to_the_official_rules_on_random_answers(version: str) -> None:
     if version == "2.0":
         assert score.parts["f1_answerable"] == pytest.approx(100 * sum(f1 for _, f1 in answerable) / len(answerable))
     assert 5 < score.value < 95
-
-
-def test_interval_and_paired_test() -> None:
-    answers = [(f"answer {number}",) for number in range(100)]
-    good = [answer if number % 10 else "x" for number, (answer,) in enumerate(answers)]
-    poor = [answer if number % 2 else "x" for number, (answer,) in enumerate(answers)]
-    low, high = squad(good, answers).interval(samples=200)
-    assert 80 < low < 90 < high < 98
-    test = paired_test("squad", good, poor, answers, samples=200)
-    assert test.difference == pytest.approx(40) and test.p_value == pytest.approx(1 / 201)
 
 
 def test_what_is_refused_and_portuguese_articles_by_name() -> None:
