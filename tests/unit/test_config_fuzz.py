@@ -18,7 +18,8 @@ from atento.base.errors import RecipeError
 from atento.config.literals import OneOf
 from atento.config.reading import loading
 from atento.config.reading.loading import load_recipe
-from atento.config.reading.schema import _adapter, _exactly
+from atento.config.reading.recipe_layers import RecipeFile, read_files, shipped_text
+from atento.config.reading.schema import Reader, _adapter, _exactly
 from atento.config.recipe import Recipe
 from failing import fails
 
@@ -210,9 +211,6 @@ def test_any_text_on_the_command_line_is_taken_or_refused(overrides: list[str]) 
 @settings(max_examples=75)
 @given(st.data())
 def test_a_damaged_recipe_is_taken_or_refused(data: st.DataObject) -> None:
-    from atento.config.reading.recipe_layers import RecipeFile, read_files, shipped_text
-    from atento.config.reading.schema import Reader
-
     text = shipped_text(SHIPPED)
     at, length = data.draw(st.integers(0, len(text))), data.draw(st.integers(0, 30))
     new = data.draw(st.sampled_from(["", text[at : at + length] * 2, "\t", ":", "- ", "{", "*a", "\x00", "é", "!!x "]))

@@ -12,6 +12,7 @@ import pytest
 from atento.base.errors import RecipeError
 from atento.config.presets import preset
 from atento.config.reading.loading import LoadedRecipe, dump_recipe, load_recipe
+from atento.config.reading.recipe_layers import shipped, shipped_text
 from atento.config.reading.sizes_by_data import FITTED, fitted
 from atento.config.recipe import SourceConfig
 from atento.config.sections.decoding import UTILITIES
@@ -205,8 +206,6 @@ def test_extending_joins_sections_replaces_lists_and_finds_folders(write: Write,
 
 
 def test_the_shipped_recipes_are_right_and_short_and_read_from_standard_input_without_torch() -> None:
-    from atento.config.reading.recipe_layers import shipped, shipped_text
-
     assert "micro-world-en-pt" in shipped()
     for name in shipped():
         text = shipped_text(name)

@@ -109,6 +109,7 @@ SPELLED = {  # ways to write each of `NAMES`, and of which a table of cells has 
     "NFD": [unicodedata.normalize("NFD", name) for name in NAMES],
     "white space": [" não", "sim ", " 1 ", "True\u00a0"],
     "values": ["não", "sim", 1, True],
+    "decimals": ["não", "sim", 1.0, "True"],
 }
 
 

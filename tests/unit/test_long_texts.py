@@ -109,8 +109,7 @@ def test_r5_a_length_penalty_ranks_outputs_and_lengthens_no_search() -> None:
     assert len(set(steps.values())) == 1
     assert len({frozenset(tuple(one.ids) for one in outputs[0]) for outputs in found.values()}) == 1
     for penalty, outputs in found.items():
-        ended = [one for one in outputs[0] if one.finished]
-        ranks = [one.log_prob / (len(one.ids) + 1) ** penalty for one in ended]
+        ranks = [one.log_prob / (len(one.ids) + 1) ** penalty for one in outputs[0] if one.finished]
         assert ranks == sorted(ranks, reverse=True)
 
 

@@ -2,27 +2,16 @@
 
 import importlib.util
 import math
-import subprocess
-import sys
+import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from atento.base.errors import MissingPartError, ScoreWarning, UsageError
-from atento.metrics import (
-    METRICS,
-    bleu,
-    chrf,
-    exact_match,
-    f1_bleu_rouge,
-    metric_named,
-    paired_test,
-    rouge,
-    ter,
-    token_f1,
-)
-from atento.metrics.rouge import harmonic_mean
+from atento.metrics import METRICS, bleu, chrf, exact_match, metric_named, paired_test, ter
+from atento.metrics.rouge import f1_bleu_rouge, harmonic_mean, rouge, token_f1
 from failing import fails
 
 CAT = ["o gato está no tapete"], ["o gato está sentado no tapete"]
@@ -191,8 +180,6 @@ def test_scores_stay_in_range_and_sums_make_the_value(pairs: list[tuple[str, str
 
 def test_interval_is_that_of_a_plain_bootstrap_and_covers_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The matrix product against the same draws summed one by one."""
-    import numpy as np
-
     predictions = ["o gato", "o gato dorme aqui", "não", "o gato está aqui hoje", "x"] * 6
     references = ["o gato", "o gato dorme ali", "sim", "o gato esteve aqui hoje", "o"] * 6
     score = bleu(predictions, references, max_order=2)
@@ -206,8 +193,6 @@ def test_interval_is_that_of_a_plain_bootstrap_and_covers_as_often_as_it_says(mo
     assert score.interval(samples=300) == whole
     monkeypatch.undo()
     # 300 test sets of 80 sentences, 60 % of them right: a 90 % interval should hold 60 in about 90 % of them
-    import random
-
     draw, held = random.Random(1), 0
     for trial in range(300):
         right = ["a" if draw.random() < 0.6 else "b" for _ in range(80)]
@@ -232,8 +217,6 @@ def test_paired_test_knows_a_real_difference_from_chance_and_from_none() -> None
         assert paired_test(metric, truth, list(truth), truth, samples=50).p_value == 1.0
     fails(UsageError, "one output a sentence .* got 2 and 1", paired_test, "bleu", ["a", "b"], ["a"], ["a", "b"])
     fails(UsageError, "unknown metric 'nist'", paired_test, "nist", ["a"], ["a"], ["a"])
-    code = "import sys, atento.metrics; print({'torch', 'numpy', 'sacrebleu'} & sys.modules.keys())"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
 def test_i3_token_f1_and_f1_of_bleu_and_rouge_by_hand() -> None:

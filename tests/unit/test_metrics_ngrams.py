@@ -13,17 +13,9 @@ from hypothesis import strategies as st
 
 from atento.base.errors import MissingPartError, UsageError
 from atento.config.tables.tasks import TASKS
-from atento.metrics import METRICS, mbr_utilities
+from atento.metrics import METRICS, mbr_utilities, rouge
 from atento.metrics import ngrams as counting
-from atento.metrics.rouge import (
-    PARTS,
-    rouge,
-    rouge_score_words,
-    subsequence_length,
-    subsequence_rows,
-    unicode_words,
-    word_finder,
-)
+from atento.metrics.rouge import PARTS, TOKENIZERS, subsequence_length, subsequence_rows, unicode_words, word_finder
 from atento.tasks.split_evaluation import usual_metrics
 from failing import fails
 
@@ -233,12 +225,12 @@ def test_i2_words_of_any_script_and_accents() -> None:
     assert unicode_words("Não, o avô (76) disse: “É isso_aí!”") == ["não", "o", "avô", "76", "disse", "é", "isso", "aí"]
     assert unicode_words("ac\u0327a\u0303o") == ["ação"]  # letters and marks of their own
     assert unicode_words("हिन्दी भाषा") == ["हिन्दी", "भाषा"]  # vowel signs are marks
-    assert rouge_score_words("Não é isso_aí: 3.5") == ["n", "o", "isso", "a", "3", "5"]
+    assert TOKENIZERS["rouge-score"]("Não é isso_aí: 3.5") == ["n", "o", "isso", "a", "3", "5"]
 
 
 @given(st.text(st.characters(max_codepoint=127), max_size=30))
 def test_both_tokenizers_agree_on_ascii(text: str) -> None:
-    assert unicode_words(text) == rouge_score_words(text)
+    assert unicode_words(text) == TOKENIZERS["rouge-score"](text)
 
 
 def test_subsequences_beside_pairs_of_words_and_joined_in_a_sentence() -> None:

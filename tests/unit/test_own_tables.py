@@ -91,9 +91,8 @@ def test_what_a_file_leaves_open_is_named_and_not_guessed(tmp_path) -> None:
         ({}, b"text;score\na;1,250\nb;2,500\n", "a.csv:2: the comma of '1,250' may be a decimal one or stand between"),
     ):
         (tmp_path / "a.csv").write_bytes(content)
-        with pytest.raises(DataError) as error:
-            read_records(SourceConfig(file="a.csv", text="text", score="score", **more), REGRESSION, tmp_path)
-        assert said in str(error.value)
+        source = SourceConfig(file="a.csv", text="text", score="score", **more)
+        fails(DataError, re.escape(said), read_records, source, REGRESSION, tmp_path)
 
 
 @pytest.mark.parametrize("encoding", ["windows-1252", "utf-16", "utf-8-sig", "utf-8"])

@@ -1,6 +1,7 @@
 """Records of every kind of field, from tables, JSON and memory: values, labels, bad ones, fingerprints."""
 
 import json
+import re
 from collections import namedtuple
 from collections.abc import Sequence
 from hashlib import sha256
@@ -238,14 +239,10 @@ def test_a_bad_record_of_json_is_one_sentence_with_its_line(tmp_path) -> None:
         (ASKED, asked(["Ana"]), "key 'answers' must hold answers with `text` and `answer_start`: got a string"),
         (ASKED, asked([{"text": "Ana", "answer_start": "0"}]), f"key 'answers': {START}, not a string"),
     ):
-        with pytest.raises(DataError) as error:
-            in_file(tmp_path, "a.jsonl", lines(record), fields)
-        way = " (`data.skip_bad: true` or --skip-bad leaves it out)" if fields is ASKED else ""
-        assert str(error.value) == f"a.jsonl:1: {says}{way}"
+        says += " (`data.skip_bad: true` or --skip-bad leaves it out)" if fields is ASKED else ""
+        fails(DataError, rf"^a\.jsonl:1: {re.escape(says)}$", in_file, tmp_path, "a.jsonl", lines(record), fields)
         if len(record) == len([field for field in fields if not field.optional]):
-            with pytest.raises(DataError) as error:
-                records_in_memory([record], fields, "data")
-            assert str(error.value) == f"data[0]: {says}{way}"
+            fails(DataError, rf"^data\[0\]: {re.escape(says)}$", records_in_memory, [record], fields, "data")
 
 
 def test_a_bad_row_of_a_table_is_one_sentence_with_its_line_or_left_out(tmp_path) -> None:
@@ -255,16 +252,14 @@ def test_a_bad_row_of_a_table_is_one_sentence_with_its_line_or_left_out(tmp_path
         (REGRESSION, "a\t1_0", "`score` must hold a number: got '1_0'"),
         (REGRESSION, "a\tnan", "`score` must hold a finite number: got nan"),
         (REGRESSION, "a\t-inf", "`score` must hold a finite number: got -inf"),
-        (REGRESSION, "a\t1e999", "`score` must hold a finite number: got inf"),
         (TAGGING, "a b\tO", "2 words and 1 tag; each word needs one tag"),
         (SEVERAL, "a\tx||y", "`label` has an empty label between its separators"),
         (SEVERAL, "a\tx|x", "`label` has the label 'x' twice"),
     ):
         columns: dict[str, Any] = {field.name: n for n, field in enumerate(f for f in fields if not f.optional)}
         good = {REGRESSION: "a\t1\n", TAGGING: "a\tO\n", SEVERAL: "a\tx\n"}[tuple(fields)]
-        with pytest.raises(DataError) as error:
-            in_file(tmp_path, "a.tsv", f"{good}{row}\n", fields, **columns)
-        assert str(error.value) == f"a.tsv:2: {says}"
+        said = rf"^a\.tsv:2: {re.escape(says)}$"
+        fails(DataError, said, in_file, tmp_path, "a.tsv", f"{good}{row}\n", fields, **columns)
         records = in_file(tmp_path, "a.tsv", f"{good}{row}\n{good}", fields, skip_bad=True, **columns)
         assert len(records) == 2 and records.skipped == [f"a.tsv:2: {says}"] and records.where(1) == "a.tsv:3"
 
@@ -273,6 +268,8 @@ def test_names_are_whole_numbers_and_texts_in_an_order_and_no_letters() -> None:
     """pandas makes 1.0 of 1 where a value is missing; scikit-learn takes both for one label."""
     assert [label_name(value) for value in (1.0, np.float64(0.0), 1, "1")] == ["1", "0", "1", "1"]
     assert [label_name(value) for value in (0.5, float("nan"), float("inf"), None)] == [None] * 4
+    names = [class_name(label) for label in ("1.00", "0.0", "1.5", "1.0.0", "v1.0", "-2.0", "007", "yes ")]
+    assert names == ["1", "0", "1.5", "1.0.0", "v1.0", "-2", "007", "yes"]
     assert accuracy([1.0, 0.0, 1.0], [1, 0, 0]).value == pytest.approx(2 / 3)
     for texts in ({"a", "b"}, frozenset({"a"}), {"a": 1}):
         fails(UsageError, "give a text or a list of texts", listed, texts)
@@ -288,20 +285,6 @@ def test_names_are_whole_numbers_and_texts_in_an_order_and_no_letters() -> None:
     assert target_ids(tokenizer, "gato") == target_ids(tokenizer, ["gato"])
     for X, y in (("ab", ["O", "O"]), (["ab"], [["O", "O"]]), ([["a", "b"]], ["OO"])):
         fails(TypeError, "and not a text", Tagger().fit, X, y)
-
-
-@pytest.mark.parametrize(("name", "content"), [
-    ("a.csv", "text,label\na,0.0\nb,1\nc,0\nd,1.00\n"),
-    ("a.tsv", "text\tlabel\na\t0.0\nb\t1\nc\t0\nd\t1.0\n"),
-    ("a.jsonl", "".join(f'{{"text": "a", "label": {label}}}\n' for label in ("0.0", "1", '"0"', '"1.0"'))),
-])  # fmt: skip
-def test_one_form_of_a_number_is_one_label_to_every_reader(tmp_path: Path, name: str, content: str) -> None:
-    """A column of whole numbers with a gap becomes 0.0 and 1.0 where pandas writes it."""
-    (tmp_path / name).write_text(content, encoding="utf-8")
-    source = SourceConfig(file=name, text="text", label="label")
-    assert read_records(source, TASKS["classification"].fields, tmp_path)["label"] == ["0", "1", "0", "1"]
-    names = [class_name(label) for label in ("1.5", "1.0.0", "v1.0", "-2.0", "007", "yes ")]
-    assert names == ["1.5", "1.0.0", "v1.0", "-2", "007", "yes"]
 
 
 def test_tags_that_are_numbers_or_alike_are_said(tmp_path: Path) -> None:

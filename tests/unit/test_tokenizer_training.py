@@ -140,8 +140,7 @@ PARTS = {"letters": "a", "spaces": " ", "han": "日本", "marks": "a\u0301\u0316
 
 @cache
 def trained(kind: str) -> Tokenizer:
-    texts = ["aaaa aa a á banana 日本 11 22", "a á ananas 日 1"] * 20
-    return train(kind, 320, texts)
+    return train(kind, 320, ["aaaa aa a á banana 日本 11 22", "a á ananas 日 1"] * 20)
 
 
 def seconds(call: Callable[[], object]) -> float:

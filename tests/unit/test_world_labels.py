@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,8 @@ from atento.data.records.reader import read_records
 from atento.data.records.values import Span
 from atento_world import LABELLINGS, SPLITS, Pair, labelled, lexicon, write
 from atento_world.inflection import conjugate
+from atento_world.labelling import similarity
+from atento_world.scenes import Participant, Place, Scene
 from failing import fails
 
 # Forms of the Portuguese verbs, from the conjugation tables: form -> the tenses and numbers that it may have.
@@ -202,11 +205,6 @@ def test_entailment_and_similarity_by_the_words_of_both_sentences() -> None:
     assert min(map(len, shares.values())) > 60
     assert sum(shares[True]) / len(shares[True]) > sum(shares[False]) / len(shares[False]) + 0.25
     # Six roles, of which the doer's adjective and the place differ; then all but the verb
-    from dataclasses import replace
-
-    from atento_world.labelling import similarity
-    from atento_world.scenes import Participant, Place, Scene
-
     boy, cat, door = (Participant(noun=lexicon.noun(word)) for word in ("boy", "cat", "door"))
     tired, old = (entry for entry in lexicon.ADJECTIVES if entry.english in ("tired", "old"))
     garden = Place(lexicon.PLACES[0], Participant(noun=lexicon.noun("garden")))
@@ -235,8 +233,7 @@ def test_answers_are_in_the_sentence_of_the_question() -> None:
             sentence = next(part for part in parts if text in part and _missing(example, part, word) < 2)
             assert context.index(sentence) <= start < context.index(sentence) + len(sentence)
             assert (role == "doer") == sentence.startswith(text), example
-            others = [part for part in parts if part != sentence]
-            assert all(_missing(example, part, word) for part in others), example
+            assert all(_missing(example, part, word) for part in parts if part != sentence), example
         assert min(roles.values()) > 20 and len(roles) == 4
 
 
