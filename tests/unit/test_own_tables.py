@@ -240,15 +240,13 @@ def test_a_workbook_is_read_as_pandas_reads_it_and_a_boolean_is_one_label(tmp_pa
 def test_sheets_are_named_where_there_are_several_and_the_library_where_it_is_missing(tmp_path, monkeypatch) -> None:
     rows = [["text", "score"], ["a", 1]]
     workbook(tmp_path / "a.xlsx", {"um": rows, "dois": [*rows, ["b", 2]]})
-    source = {"file": "a.xlsx", "text": "text", "score": "score"}
-    with pytest.raises(DataError, match="several sheets, 'um', 'dois': name one as `sheet`"):
-        read_records(SourceConfig(**source), REGRESSION, tmp_path)  # type: ignore[arg-type]
-    fails(DataError, "no sheet 'tres'", read_records, SourceConfig(**source, sheet="tres"), REGRESSION, tmp_path)
-    assert len(read_records(SourceConfig(**source, sheet="dois"), REGRESSION, tmp_path)) == 2  # type: ignore[arg-type]
-    workbook(tmp_path / "a.xlsx", {"um": [["text", "score"], ["a", 1]]})
+    source = SourceConfig(file="a.xlsx", text="text", score="score")
+    fails(DataError, "several sheets, 'um', 'dois': name one as `sheet`", read_records, source, REGRESSION, tmp_path)
+    fails(DataError, "no sheet 'tres'", read_records, replace(source, sheet="tres"), REGRESSION, tmp_path)
+    assert len(read_records(replace(source, sheet="dois"), REGRESSION, tmp_path)) == 2
+    workbook(tmp_path / "a.xlsx", {"um": rows})
     monkeypatch.setitem(__import__("sys").modules, "openpyxl.reader.excel", None)
-    with pytest.raises(MissingPartError, match=r"\[data\]"):
-        read_records(SourceConfig(file="a.xlsx", text="text", score="score"), REGRESSION, tmp_path)
+    fails(MissingPartError, r"\[data\]", read_records, source, REGRESSION, tmp_path)
 
 
 def test_a_workbook_that_swells_or_is_none_is_refused(tmp_path: Path) -> None:

@@ -107,8 +107,7 @@ def test_wrong_arguments_are_sentences_and_an_option_that_is_true_or_false_takes
             if option.kind is option.KEYWORD_ONLY and option.annotation in (bool, "bool", "bool | None", bool | None):
                 seen.add(name)
                 for wrong in ("no", 1):
-                    with pytest.raises((UsageError, RecipeError), match=rf"{name}.* must be (?i:true or false)"):
-                        call(*arguments, **{name: wrong})
+                    fails(UsageError, rf"{name}.* must be (?i:true or false)", call, *arguments, **{name: wrong})
     assert seen >= {"split_sentences", "protect", "greedy", "exact", "force", "skip_bad", "fit", "constrained"}
     assert model.translate("a", greedy=np.True_) == model.translate("a", greedy=True)
     with pytest.raises(RecipeError, match="skip_bad must be true or false: got 'no'"):

@@ -83,7 +83,6 @@ def test_a_file_of_terms_or_a_spreadsheet_is_read_and_a_wrong_one_names_its_line
         *(("cat\t \n", "terms.tsv:1: the target term is empty"), ("\tgato\n", "terms.tsv:1: the source term is empty")),
         ("\n\t\n", "terms.tsv: holds no term"),
     ):
-        file = tmp_path / "terms.tsv"
         file.write_text(text, encoding="utf-8")
         fails(DataError, message, glossary_of, file)
     for sign, encoding in (("\t", "utf-8"), (";", "cp1252"), ("|", "utf-8"), (",", "utf-16")):

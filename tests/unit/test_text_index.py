@@ -138,7 +138,6 @@ def test_both_rankings_are_cut_joined_and_filtered_by_columns_and_a_ranker_order
     rankings = [[(hit.line, hit.score) for hit in hits] for hits in (vectors, words)]
     assert [(hit.line, hit.score) for hit in index.find(query, by="both", top=4, within=20)] == fused(rankings)[:4]
     assert [hit.line for hit in index.find("?!", by="both", top=3)] == [hit.line for hit in index.find("?!", top=3)]
-    index = atento.Index(made, model)
     for by in ("vectors", "words", "both"):
         hits = index.find("the cat", by=by, top=60, where={"parity": "1"})
         assert hits and {hit.columns["parity"] for hit in hits} == {"1"}
@@ -151,7 +150,6 @@ def test_both_rankings_are_cut_joined_and_filtered_by_columns_and_a_ranker_order
     with torch.inference_mode():
         (hit,) = atento.Index(made, model).find("dog", top=1)
     assert type(hit.score) is float and json.dumps(hit.score)
-    index = atento.Index(made, model)
     fails(CapabilityError, "no regression head", index.find, "a dog", rerank=model)
     asked = []
 

@@ -87,10 +87,7 @@ def test_words_are_left_alone_or_passed_over_with_the_rate() -> None:
 
 @pytest.mark.parametrize("rate", [0.05, 0.4])
 def test_bpe_draws_each_segmentation_as_often_as_the_paper_would(rate: float) -> None:
-    """Every step keeps each possible merge with 1 - rate and makes the best of those; counted by hand over all paths.
-
-    So it is told whether one random number for the whole of a word's first plain merges changes anything.
-    """
+    """Every step keeps each possible merge with 1 - rate and makes the best of those: by hand, over all paths."""
     merges = [("a", "b"), ("b", "c"), ("ab", "c"), ("c", "ab"), ("abc", "ab")]
     pieces = ["▁", "a", "b", "c", *("".join(pair) for pair in merges)]
     tokenizer = Tokenizer.from_vocabulary("bpe", list(dict.fromkeys(pieces)), merges=merges)
