@@ -204,14 +204,10 @@ STRICT = (
 @pytest.mark.parametrize("prefix", ["w:", "ns0:", ""])
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("paragraph, texts, outputs, written", [WRITTEN[number] for number in (0, 2, 4, 8, 10, -1)])
-def test_a_prefix_is_what_the_part_declares(
-    prefix: str, strict: bool, paragraph: str, texts: list[str], outputs: list[str], written: str
-) -> None:
-
+def test_a_prefix_is_what_the_part_declares(prefix: str, strict: bool, paragraph, texts, outputs, written) -> None:
     def named(xml: str) -> str:
-        head = W.replace("xmlns:w=", f"xmlns:{prefix[:-1]}=" if prefix else "xmlns=") + (
-            f" xmlns:w={W[8:].split()[0]}" if not prefix else ""
-        )
+        head = W.replace("xmlns:w=", f"xmlns:{prefix[:-1]}=" if prefix else "xmlns=")
+        head += "" if prefix else f" xmlns:w={W[8:].split()[0]}"
         xml = re.sub(r"(</?)w:", rf"\1{prefix}", xml)
         xml = xml if not prefix else re.sub(r" w:(?=[\w:]+=)", f" {prefix}", xml)
         xml = f"<{prefix}body {head}><{prefix}p>{xml}</{prefix}p></{prefix}body>"
@@ -407,9 +403,7 @@ LOOSE = [
 
 
 @pytest.mark.parametrize(("ending", "data", "outputs", "written", "said"), LOOSE)
-def test_what_readers_of_a_format_accept_is_read_with_a_warning(
-    ending: str, data: str, outputs: list[str], written: str | None, said: str
-) -> None:
+def test_what_readers_of_a_format_accept_is_read_with_a_warning(ending, data, outputs, written, said) -> None:
     with pytest.warns(AtentoWarning, match=said):
         document = read_document(data.encode(), f"a{ending}")
     assert document.written(document.texts) == data.encode()

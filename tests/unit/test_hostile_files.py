@@ -35,7 +35,6 @@ TEXTS = ["o gato pulou alto no tapete", "a gata dorme na cama", "um rato e um ga
 
 @contextmanager
 def within(seconds: int) -> Iterator[None]:
-
     def late(*_: object) -> None:
         raise AssertionError(f"more than {seconds} s")
 
@@ -116,9 +115,7 @@ def test_k12_a_folder_of_ours_without_its_manifest_is_a_warning(layout: str, tmp
     fails(AtentoError, r"MANIFEST\.json is not a plain file", atento.load, folder)
 
 
-def test_k12_a_folder_of_others_has_no_manifest_and_the_hubs_cache_is_made_of_links(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_k12_a_folder_of_others_has_no_manifest_and_the_hubs_cache_is_made_of_links(tmp_path, caplog) -> None:
     folder = tiny_model(tiny_config("bert-base")).save(tmp_path / "model", layout="huggingface")
     cache = tmp_path / "snapshots" / "abc"
     cache.mkdir(parents=True)

@@ -130,9 +130,7 @@ def test_the_product_in_blocks_is_that_of_the_whole_matrix_and_the_best_rows_tho
     assert dict(joined) == pytest.approx({3: 1 / 62 + 1 / 61, 7: 1 / 61, 9: 1 / 62, 5: 1 / 63})
 
 
-def test_both_rankings_are_cut_joined_and_filtered_by_columns_and_a_ranker_orders_the_first_lines(
-    model: Any, made: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_rankings_are_cut_joined_filtered_by_columns_and_ordered_by_a_ranker(model, made, monkeypatch) -> None:
     index, query = atento.Index(made, model), "the white dog"
     vectors, words = (index.find(query, by=by, top=20) for by in ("vectors", "words"))
     rankings = [[(hit.line, hit.score) for hit in hits] for hits in (vectors, words)]

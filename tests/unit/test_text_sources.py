@@ -100,9 +100,8 @@ def test_every_kind_of_file_and_the_micro_world_give_the_same_texts_and_bad_line
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in LINES), encoding="utf-8")
     (tmp_path / "a.json").write_text(json.dumps([{"text": t} for t in LINES]), encoding="utf-8")
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress((tmp_path / "a.txt").read_bytes()))
-    columns = {
-        "a.txt": None, "a": None, "a.txt.gz": None, "a.tsv": 1, "a.csv": "text", "a.jsonl": "text", "a.json": "text"
-    }  # fmt: skip
+    columns = dict.fromkeys(("a.txt", "a", "a.txt.gz")) | {"a.tsv": 1}
+    columns |= dict.fromkeys(("a.csv", "a.jsonl", "a.json"), "text")
     fingerprints = set()
     for name, column in columns.items():
         found = read_records(SourceConfig(file=name, text=column), TEXT, tmp_path)
