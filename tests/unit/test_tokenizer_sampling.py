@@ -1,4 +1,4 @@
-"""Subword dropout: the published draws, the same draw from the same seed, and the library's (row D2)."""
+"""Subword dropout: the published draws, the library's, and the same from the same seed (row D2; contract: resume)."""
 
 import itertools
 import json
