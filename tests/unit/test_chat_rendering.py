@@ -72,7 +72,6 @@ def test_loop_controls_and_generation_blocks() -> None:
 
 
 def test_no_string_of_a_request_makes_a_special_token_whatever_the_template_does_with_it() -> None:
-    """Roles, contents, names and variables, also joined with one another; the template's own tokens stay."""
     draw = random.Random(5)
     pieces = ["</s>", "<s>", "<|end|>", "</", "s>", "<|", "|>", "end", "gato", " ", "\n", '"', "<", "\U00020000", ""]
     templates = [
@@ -86,10 +85,8 @@ def test_no_string_of_a_request_makes_a_special_token_whatever_the_template_does
         renderer = Renderer(source, SPECIALS, {"bos_token": "<s>"})
         for _ in range(200):
             words = ["".join(draw.choices(pieces, k=draw.randint(0, 4))) for _ in range(7)]
-            messages = [
-                {"role": words[0], "content": words[1], "name": words[2]},
-                {"role": "user", "content": words[3], "name": words[4]},
-            ]
+            rows = (words[:3], ["user", *words[3:5]])
+            messages = [{"role": role, "content": content, "name": name} for role, content, name in rows]
             found = renderer.parts(messages, {"x": [words[5], {words[6]: 1}]})
             assert found[1::2] == ["<s>", "</s>", "</s>"], (source, messages)
 
@@ -165,9 +162,7 @@ HEAVY = {
     # the gate waits two seconds for the power; loops run that long in `test_a_process_answers_after_a_refusal`
     [pytest.param(name, marks=[pytest.mark.slow] * (name == "nested loops")) for name in HEAVY],
 )
-def test_a_template_that_is_wrong_or_passes_a_limit_is_refused_in_one_sentence(
-    name: str, made: list[RenderingProcess]
-) -> None:
+def test_a_template_that_is_wrong_or_passes_a_limit_is_refused_in_one_sentence(name: str, made) -> None:
     source, message = HEAVY[name]
     rendering = process(made, source)
     began = time.monotonic()
@@ -231,5 +226,4 @@ def test_the_template_of_a_folder(tmp_path: Any) -> None:
 def test_dates_are_those_of_one_moment() -> None:
     """Between two renderings the clock goes on; the template sees one time."""
     source = "{{ bos_token }}{{ strftime_now('%Y-%m-%d %H:%M:%S.%f') }}"
-    found = datetime.strptime(parts(source)[2], "%Y-%m-%d %H:%M:%S.%f")
-    assert abs((datetime.now() - found).total_seconds()) < 60
+    assert abs((datetime.now() - datetime.strptime(parts(source)[2], "%Y-%m-%d %H:%M:%S.%f")).total_seconds()) < 60

@@ -28,7 +28,6 @@ EN_PT = ("en", "pt")
 
 
 def world(count: int = 900) -> list[tuple[str, str]]:
-    """Sentence pairs of the micro-world, each once."""
     return list(dict.fromkeys((pair.source, pair.target) for pair in write("train", 3 * count)))[:count]
 
 
@@ -195,8 +194,7 @@ def test_the_command_writes_what_is_kept_and_why_the_rest_is_not(here: Path) -> 
 
 
 def test_tables_are_read_as_by_other_commands(here: Path) -> None:
-    text = 'english;portuguese\n"The house; old.";A casa velha.\nOne;\n'
-    (here / "p.csv").write_text(text, encoding="utf-8")
+    (here / "p.csv").write_text('english;portuguese\n"The house; old.";A casa velha.\nOne;\n', encoding="utf-8")
     to = ("--out", "k.tsv", "--dropped", "d.tsv")
     clean("p.csv", *to, "--columns", "source=english,target=portuguese", "--reading", "delimiter=;")
     assert table(here / "k.tsv")[1:] == [["The house; old.", "A casa velha."]]

@@ -2,19 +2,24 @@
 
 import json
 import math
+import re
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pydantic import Field
 
 from atento.base.errors import RecipeError
+from atento.config.literals import OneOf
 from atento.config.reading import loading
 from atento.config.reading.loading import load_recipe
+from atento.config.reading.recipe_layers import RecipeFile, read_files, shipped_text
+from atento.config.reading.schema import Reader, _adapter, _exactly
 from atento.config.recipe import Recipe
 from failing import fails
 
@@ -68,12 +73,9 @@ def wrong(hint: Any, *, from_end: bool = False) -> list[Any]:
     return bad
 
 
-CASES = [(key, value) for key, hint in LEAVES.items() for value in wrong(hint)]
-
-
 def test_the_table_covers_the_recipe() -> None:
     assert {"task", "training.learning_rate", "data.train.0.source", "network.positions.kind"} <= set(LEAVES)
-    assert len(CASES) > 10 * len(LEAVES)
+    assert sum(len(wrong(hint)) for hint in LEAVES.values()) > 10 * len(LEAVES)
 
 
 def named(key: str, error: RecipeError) -> bool:
@@ -98,9 +100,6 @@ def _beside(key: str) -> dict[str, Any]:
         "objective.0.sampled": {"objective.0.kind": "bidirectional"},
         "objective.0.matryoshka": {"objective.0.kind": "multiple-negatives"},
     }.get(key, model)
-
-
-DEPTH = {"network.n_layers": 2}  # numbers of layers are held against it
 
 
 DATA: dict[str, Any] = {"train": [{"world": "train"}]}
@@ -136,7 +135,6 @@ def test_every_field_refuses_all_that_it_cannot_be(short: Path) -> None:
 
 
 def refuses(short: Path, key: str, first: int = 0, step: int = 1) -> None:
-    """The wrong values of a field, from the first on and by these steps."""
     for value in wrong(LEAVES[key], from_end=key == "embedding.layer")[first::step]:
         if key.endswith(_POINT) and type(value) in (int, float) and 0 < value < math.inf:
             continue  # one weight stands for a list of one
@@ -144,7 +142,8 @@ def refuses(short: Path, key: str, first: int = 0, step: int = 1) -> None:
             continue  # as does one length, or one layer
         with pytest.raises(RecipeError) as caught:
             file = short / ("tasks..yaml" if key.startswith("tasks.") else "task.yaml")
-            load_recipe(file, {**DEPTH, **_beside(key), key: value}, environment={})
+            beside = {"network.n_layers": 2} | _beside(key)  # numbers of layers are held against it
+            load_recipe(file, beside | {key: value}, environment={})
             pytest.fail(f"{key} took {value!r}")
         assert named(key, caught.value), f"{key} = {value!r}: {caught.value}"
         assert str(caught.value).startswith("command line: "), f"{key} = {value!r}: {caught.value}"
@@ -212,10 +211,6 @@ def test_any_text_on_the_command_line_is_taken_or_refused(overrides: list[str]) 
 @settings(max_examples=75)
 @given(st.data())
 def test_a_damaged_recipe_is_taken_or_refused(data: st.DataObject) -> None:
-    """One cut, one repetition or one foreign character anywhere in a right recipe."""
-    from atento.config.reading.recipe_layers import RecipeFile, read_files, shipped_text
-    from atento.config.reading.schema import Reader
-
     text = shipped_text(SHIPPED)
     at, length = data.draw(st.integers(0, len(text))), data.draw(st.integers(0, 30))
     new = data.draw(st.sampled_from(["", text[at : at + length] * 2, "\t", ":", "- ", "{", "*a", "\x00", "é", "!!x "]))
@@ -232,3 +227,26 @@ def test_a_bomb_under_any_key(key: str) -> None:
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
     value = "{" + ", ".join(lines) + "}"
     fails(RecipeError, f"command line: {key}: .* 4000", load_recipe, SHIPPED, [f"{key}={value}"], environment={})
+
+
+HINTS: list[object] = [str, int, float, bool, type(None), str | None, int | None, int | float, Literal["a", "b"]]
+HINTS += [Literal["a", "b"] | None, tuple[str, ...], tuple[int, ...] | None, tuple[float, float], dict[str, int]]
+HINTS += [Annotated[str, OneOf({"a": 1})], Annotated[int, Field(ge=2)], Literal[1, 2], tuple[Literal["a"], ...] | str]
+VALUES: list[object] = [None, True, False, 0, 1, -3, 2.0, 1.5, float("inf"), float("nan"), "", "a", "c", "1", "\ud800"]
+VALUES += [(), ("a",), ("a", "c"), (1, 2), (1, True), (1.0, 2.0), (1, "a"), ("\udfff",), ["a"], {}, {"a": 1}, b"a"]
+
+
+@pytest.mark.parametrize("hint", HINTS, ids=lambda hint: re.sub(r" at 0x\w+", "", str(hint)))
+def test_what_is_taken_at_once_is_what_pydantic_returns(hint: object) -> None:
+    for value in filter(lambda value: _exactly(value, hint), VALUES):
+        found = _adapter(hint).validate_python(value)
+        assert (type(found), repr(found)) == (type(value), repr(value))
+
+
+def test_most_values_are_taken_at_once() -> None:
+    """So that a start makes no adapter: `learning_rate: 1`, a mapping and a wrong value are left to pydantic."""
+    taken = [(hint, value) for hint in HINTS for value in VALUES if _exactly(value, hint)]
+    assert {("a", str), (1, int), (1.5, float), (None, type(None)), (("a", "c"), tuple[str, ...])} <= {
+        (value, hint) for hint, value in taken if not isinstance(value, dict | list)
+    }
+    assert not any(_exactly(value, hint) for hint, value in [(float, 1), (int, True), (Literal["a"], "b"), (str, 1)])

@@ -1,4 +1,4 @@
-"""Recipes read, joined and resolved: short forms, layers, origins, folders, warnings."""
+"""Recipes read, joined and resolved: short forms, layers, origins, folders, warnings, sizes that fit the data."""
 
 import json
 import subprocess
@@ -11,7 +11,9 @@ import pytest
 
 from atento.base.errors import RecipeError
 from atento.config.presets import preset
-from atento.config.reading.loading import LoadedRecipe, load_recipe
+from atento.config.reading.loading import LoadedRecipe, dump_recipe, load_recipe
+from atento.config.reading.recipe_layers import shipped, shipped_text
+from atento.config.reading.sizes_by_data import FITTED, fitted
 from atento.config.recipe import SourceConfig
 from atento.config.sections.decoding import UTILITIES
 from atento.config.sections.initial import InitConfig
@@ -51,8 +53,7 @@ def test_a_minimal_recipe_and_the_origin_of_every_value(write: Write) -> None:
     assert loaded.warnings == []
     assert load("\ufeff" + MINIMAL.replace("\n", "\r\n"), write).recipe.name == "my"
     text = MINIMAL + "training:\n  seed: 7\nnetwork: {preset: transformer-tiny, n_layers: 3}\nmetrics: bleu\n"
-    loaded = load(text, write, "training.steps=10")
-    origins = loaded.origins
+    origins = load(text, write, "training.steps=10").origins
     assert origins["training.seed"] == "my.yaml:4:9" and origins["training.steps"] == "command line"
     assert origins["training.clip"] == "default" and origins["network.n_layers"] == "my.yaml:5:47"
     assert origins["network.d_model"] == origins["network.positions.kind"] == "preset transformer-tiny"
@@ -110,10 +111,9 @@ def test_sources_alone_or_in_a_list_and_metrics(write: Write) -> None:
 
 
 WHOLE = [("30_000", 30000), ("4e3", 4000), ("4.0", 4), ("0x10", 16), ("010", 10)]
-NUMBERS: list[tuple[str, str, float]] = [*(("steps", *row) for row in WHOLE), ("clip", "2", 2.0)]
 
 
-@pytest.mark.parametrize(("key", "written", "value"), NUMBERS)
+@pytest.mark.parametrize(("key", "written", "value"), [*(("steps", *row) for row in WHOLE), ("clip", "2", 2.0)])
 def test_a_number_has_the_type_of_its_key(key: str, written: str, value: float, write: Write) -> None:
     found = getattr(load(f"{MINIMAL}training: {{{key}: {written}}}\n", write).recipe.training, key)
     assert found == value and type(found) is type(value)
@@ -194,11 +194,7 @@ def test_extending_joins_sections_replaces_lists_and_finds_folders(write: Write,
     assert loaded.recipe.training.steps == 7 and loaded.recipe.data.train[0].world == "train"
     assert loaded.origins["task"].startswith("micro-world-en-pt.yaml:")
     path, elsewhere = write(MINIMAL, "deep/my.yaml"), tmp_path / "elsewhere"
-    for given, folder in (
-        ("", "deep"),
-        ("data.folder=corpus", "deep/corpus"),
-        (f"data.folder={elsewhere}", "elsewhere"),
-    ):
+    for given, folder in (("", "deep"), ("data.folder=corpus", "deep/corpus"), (f"data.folder={elsewhere}", elsewhere)):
         assert load_recipe(path, [given] if given else [], environment={}).folder == tmp_path / folder
     base = write(MINIMAL.replace("{train", "{folder: corpus, train"), "deep/base.yaml")
     loaded = load_recipe(write(f"extends: {base}\n"), environment={})
@@ -210,8 +206,6 @@ def test_extending_joins_sections_replaces_lists_and_finds_folders(write: Write,
 
 
 def test_the_shipped_recipes_are_right_and_short_and_read_from_standard_input_without_torch() -> None:
-    from atento.config.reading.recipe_layers import shipped, shipped_text
-
     assert "micro-world-en-pt" in shipped()
     for name in shipped():
         text = shipped_text(name)
@@ -299,5 +293,87 @@ def test_data_pack_is_of_causal_modelling(objective: Any, write: Write) -> None:
 def test_an_own_tokenizer_must_be_written(task: str, write: Write) -> None:
     """The section that is a task's default does not count as written."""
     text = f"task: {task}\ndata: {{train: {{world: train}}}}\ninit: {{model: m, tokenizer: own}}\n"
-    with pytest.raises(RecipeError, match=r"init.tokenizer own is that of the section .* is missing"):
-        load(text, write)
+    fails(RecipeError, r"init.tokenizer own is that of the section .* is missing", load, text, write)
+
+
+NETWORK = {"network.d_model", "network.d_ff", "network.n_heads", "network.n_layers", "network.norm"}
+
+
+def of_task(*overrides: str, task: str = "translation") -> LoadedRecipe:
+    return load_recipe({"task": task, "data": {"train": {"world": "train"}}}, overrides, environment={})
+
+
+def keys(loaded: LoadedRecipe) -> set[str]:
+    return {key for key, origin in loaded.origins.items() if origin == FITTED}
+
+
+STEPS, VOCABULARY = "training.steps", "tokenizer.vocab_size"
+DROPOUT, RATE = "network.dropout", {"training.learning_rate", "training.schedule"}
+WRITING = NETWORK | RATE | {DROPOUT}
+OPEN = [
+    ([], WRITING | {STEPS, VOCABULARY}),
+    (["network.dropout=0.3", "network.positions=rotary"], NETWORK | RATE | {STEPS, VOCABULARY}),  # not sizes
+    *(([f"training.{key}"], NETWORK | {DROPOUT, STEPS, VOCABULARY}) for key in (
+        "learning_rate=1e-4", "schedule=constant", "optimizer=adafactor")),
+    *(([f"training.{key}=5"], WRITING | {VOCABULARY}) for key in ("steps", "epochs", "minutes")),
+    *(([f"tokenizer.{key}"], WRITING | {STEPS}) for key in ("vocab_size=9", "path=x")),
+    *(([f"network{key}"], {STEPS}) for key in (
+        "=transformer-base", ".n_layers=3", ".architecture=recurrent-seq2seq",
+        ".positions={kind: shaw, layers: [4]}")),  # there must be a layer 4
+    (["init=some/model"], set()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("overrides", "wanted"), OPEN, ids=[" ".join(row[0]) for row in OPEN])
+def test_what_is_written_is_never_fitted(overrides: list[str], wanted: set[str]) -> None:
+    assert keys(of_task(*overrides)) == wanted
+
+
+MODELING = ("language-modeling", "masked-language-modeling", "bidirectional-language-modeling")
+
+
+@pytest.mark.parametrize("task", ["translation", "summarization", *MODELING, "cbow"])
+def test_every_task_gets_more_with_more_data_and_a_recipe_that_holds(tmp_path: Path, task: str) -> None:
+    loaded = of_task(task=task)
+    widths, steps = [], []
+    for characters in (100_000, 10_000_000, 1_000_000_000):
+        recipe, said = fitted(loaded.recipe, list(keys(loaded)), characters, characters // 2)
+        (tmp_path / "run.yaml").write_text(dump_recipe(recipe), encoding="utf-8")
+        back = load_recipe(tmp_path / "run.yaml", environment={})
+        assert back.recipe == recipe and keys(back) == set() and back.warnings == []
+        assert f"{recipe.network.d_model} wide" in said and f"{recipe.training.steps:,} steps" in said
+        rate = ", `training.learning_rate`" if DROPOUT in keys(loaded) else ""
+        assert f"(write `network`, `tokenizer.vocab_size`{rate} or `training.steps` to choose otherwise)" in said
+        widths.append((recipe.network.d_model, recipe.tokenizer.vocab_size))
+        steps.append(recipe.training.steps)
+    assert widths == sorted(widths) and len(set(widths)) == 3 and steps == sorted(steps) and steps[0] == 1000
+
+
+def test_steps_go_through_the_data_or_count_examples() -> None:
+    """7 million characters of target text are some 2 million subwords: 20 times, 4,096 an update."""
+    recipe, _ = fitted(of_task().recipe, [STEPS], 14_000_000, 7_000_000)
+    assert recipe.training.steps == pytest.approx(20 * 2_000_000 / 4096, abs=100)
+    assert recipe.network == of_task().recipe.network  # nothing but what was asked for
+    bytewise, _ = fitted(of_task("tokenizer.kind=byte").recipe, [STEPS], 14_000_000, 7_000_000)
+    assert bytewise.training.steps == pytest.approx(20 * 7_000_000 / 4096, abs=100)
+    # 100,000 texts, 20 times, 32 an update; characters, which are no targets of a label, do not matter
+    for targets in (10, 10**9):
+        recipe, _ = fitted(of_task("training.batch_tokens=32").recipe, [STEPS], 14_000_000, targets, 100_000)
+        assert recipe.training.steps == 62_500
+
+
+def test_little_text_for_writing_gets_more_dropout_and_a_rate_that_falls() -> None:
+    """What docs/benchmarks/translation.md measured; more text, and tasks that write nothing, keep the usual."""
+    for task, characters, wanted in (
+        ("translation", 200_000, (0.3, 2e-3, "cosine")),
+        ("translation", 640_000, (0.1, 2e-3, "cosine")),
+        ("translation", 20_000_000, (0.2, 2e-3, "cosine")),
+        ("translation", 80_000_000, (0.1, 1e-3, "inverse-sqrt")),
+        ("language-modeling", 200_000, (0.1, 1e-3, "inverse-sqrt")),
+    ):
+        loaded = of_task(task=task)
+        recipe, said = fitted(loaded.recipe, list(keys(loaded)), characters, characters // 2)
+        training = recipe.training
+        assert (recipe.network.dropout, training.learning_rate, training.schedule) == wanted
+        assert ("dropout 0.3, a learning rate" in said) == (wanted[0] == 0.3)
+        assert ("a learning rate of 0.002 that falls as a cosine" in said) == (wanted[1] == 2e-3)

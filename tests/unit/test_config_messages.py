@@ -42,14 +42,11 @@ IN_THE_FILE = [
     ("training.steps: 5", "my.yaml:3:1: unknown key 'training.steps'"),
     ("training:\n  steps: many", "my.yaml:4:10: training.steps must be an integer: got 'many'"),
     ("training: {steps: '5'}", "my.yaml:3:19: training.steps must be an integer: got '5'"),
-    ("training: {steps: true}", "my.yaml:3:19: training.steps must be an integer: got true"),
     ("training: {steps: 1.5}", "my.yaml:3:19: training.steps must be an integer: got 1.5"),
     ("training: {steps: 1.000}", "my.yaml:3:19: training.steps must be an integer: got 1.000; a thousand has no point: 1000"),
-    ("training: {steps: 1.500}", "my.yaml:3:19: training.steps must be an integer: got 1.500; a thousand has no point: 1500"),
     ("training:\n  clip: 0,5", "my.yaml:4:9: training.clip must be a number: got '0,5'; the sign of decimals is a point"),
     ("training: {clip: 0,5}", "my.yaml:3:20: a key must be text (in quotes if need be): got 5; a comma ends an entry, and the sign of decimals is a point"),
     ("training: {steps: [1, 2]}", "my.yaml:3:19: training.steps must be an integer: got a list of 2"),
-    ("training: {steps: {a: 1}}", "my.yaml:3:19: training.steps must be an integer: got a mapping of 1"),
     ("training: {steps: }", "my.yaml:3:18: training.steps must be an integer: got null or nothing (leave the key out for the default)"),
     ("training: {clip: null}", "my.yaml:3:18: training.clip must be a number: got null or nothing (0 switches it off; leave the key out for the default)"),
     ("training: {learning_rate: 1e+30}", "my.yaml:3:27: `training.learning_rate` must be at most 10: got 1e+30"),
@@ -57,15 +54,12 @@ IN_THE_FILE = [
     ("training: {steps: 9223372036854775808}", "my.yaml:3:19: training.steps must lie below 2^63: got 9223372036854775808"),
     ("training: {steps: 1" + "0" * 99 + "}", "my.yaml:3:19: training.steps must lie below 2^63: got an integer of about"),
     ("training: {steps: .nan}", "my.yaml:3:19: training.steps must be a finite number: got nan"),
-    ("training: {clip: -.inf}", "my.yaml:3:18: training.clip must be a finite number: got -inf"),
     ("training: {clip: 1e999}", "my.yaml:3:18: training.clip must be a finite number: got inf"),
-    ("training: {clip: yes}", "my.yaml:3:18: training.clip must be a number: got 'yes'"),
     ("training: {epochs: x}", "my.yaml:3:20: training.epochs must be a number or null: got 'x'"),
     ("training: {betas: [0.9, x]}", "my.yaml:3:25: training.betas.1 must be a number: got 'x'"),
     ("training: {betas: 0.9}", "my.yaml:3:19: training.betas must be a list of 2 numbers: got 0.9"),
     ("training: {betas: [0.9]}", "my.yaml:3:19: training.betas must be a list of 2 numbers: got a list of 1"),
     ("training: {schedule: cosin}", "my.yaml:3:22: training.schedule must be one of inverse-sqrt, cosine, linear, constant, wsd: got 'cosin'; did you mean 'cosine'?"),
-    ("training: 5", "my.yaml:3:11: training must be a mapping: got 5"),
     ("training: [{steps: 1}]", "my.yaml:3:11: training must be a mapping: got a list of 1"),
     ("training: {seed: -1}", "my.yaml:3:18: training.seed must not be negative: got -1"),
     ("tokenizer: {shared: yes}", "my.yaml:3:21: tokenizer.shared must be true or false: got 'yes'"),
@@ -128,7 +122,6 @@ SOURCES = [
     ("{file: '', source: 0, target: 1}", "data.train must name a path: `file` is ''"),
     ("{source: '', target: b}", "data.train must name a path or a column: `source` is ''"),
     ("{world: train, file: a}", "data.train is a split of the micro-world, so `file` cannot be combined with `world`: got 'a'"),
-    ("{world: train, target: 1}", "data.train is a split of the micro-world, so `target` cannot be combined with `world`: got 1"),
     ("{world: train, count: 0}", "`count` must be at least 1: got 0"),
     ("{world: trai}", "data.train.world must be one of train, valid, combinations, structures or null: got 'trai'; did you mean 'train'?"),
     ("[{world: train}, {source: true, target: b}]", "data.train.1.source must be an integer or text or null: got true"),
@@ -162,7 +155,6 @@ FORMATS = [
     ("tagging", "{world: train, labels: pos, tags: 0}", "is a split of the micro-world, so `tags` cannot be combined with `world`: got 0"),
     ("tagging", "{world: train, labels: pos, text: fr}", "is a split of the micro-world, so `text` must be pt or en: got 'fr'"),
     ("classification", "{world: structures, labels: question}", "is the split structures, which has no questions"),
-    ("multi-label-classification", "{world: train, labels: tense}", "has the labels tense, which are of records with text, label"),
     ("language-modeling", "{world: train, labels: tense}", "has `labels`, and this task reads texts without labels"),
     ("translation", "{world: train, labels: tense}", "has `labels`, and this task reads pairs without labels"),
 ]  # fmt: skip
@@ -198,8 +190,7 @@ def test_what_has_no_default_and_tasks_that_are_unknown() -> None:
     assert message("").startswith("my.yaml:1:1: task is missing")
     rest = "\ndata: {train: {world: train}}"
     for name, end in ("translatoin", "'; did you mean 'translation'?"), ("xyz", "'."):
-        wanted = f"my.yaml:1:7: unknown task '{name}{end} This version trains: {BUILT}"
-        assert message(f"task: {name}{rest}") == wanted
+        assert message(f"task: {name}{rest}") == f"my.yaml:1:7: unknown task '{name}{end} This version trains: {BUILT}"
     assert message("task: 5" + rest).startswith(f"my.yaml:1:7: task must be one of {BUILT}: got 5")
 
 
@@ -211,7 +202,6 @@ OVERRIDES = [
     ("extends=x.yaml", "unknown key 'extends'"),
     ("training={sted: 1}", "unknown key 'sted' in training; did you mean 'seed'?"),
     ("training.steps=10.000", "training.steps must be an integer: got 10.000; a thousand has no point: 10000"),
-    ("training.steps=many", "training.steps must be an integer: got 'many'"),
     ("training.steps.a=1", "training.steps.a: training.steps has no keys to set separately; set the whole value"),
     ("training.betas.0=1", "training.betas.0: training.betas has no keys to set separately; set the whole value"),
     ("data.train.5.file=x", "data.train.5.file: '5' must be an index from 0 into a list of 1"),
@@ -224,12 +214,10 @@ OVERRIDES = [
     ("training.steps=" + "9" * 500, "training.steps: an integer of 500 characters is too large: got '999"),
     ("training.clip=null", "training.clip must be a number: got null or nothing (0 switches it off; ~training.clip goes back"),
     ("training.steps=", "training.steps must be an integer: got null or nothing (~training.steps goes back to the default)"),
-    ("network.dropout=", "network.dropout must be a number: got null or nothing (0 switches it off; "),
     ("data.test=null", "data.test must be a list of mappings: got null or nothing (~data.test goes back to the default)"),
     ("network.preset=", "network.preset must be text: got null or nothing (~network.preset goes back to the default)"),
     ("training.steps=0", "`training.steps` must be at least 1: got 0"),
     ("training.betas=[1, 2]", "`training.betas` must lie in [0, 1): got [1.0, 2.0]"),
-    ("data.max_len=0", "`data.max_len` must be at least 1: got 0"),
     ("network.d_model=10000000", "`d_model` and `d_ff` may be 262,144 at most: got 10000000 and 2048"),
     ("network.attention.n_kv_heads=3", "`attention.n_kv_heads` must divide `n_heads`, or be null for as many: got 3 and 8"),
 ]  # fmt: skip

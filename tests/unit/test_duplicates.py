@@ -89,8 +89,7 @@ def test_the_most_similar_training_text_is_named_whichever_file_is_in_memory() -
     train[40] = (40, f" {texts[1]} ")
     index = {duplicate.number: duplicate for duplicate in finding.shared(train, test, 0.6)}
     for number, text in test:
-        similar = [(jaccard(text, other, 3), -other_number) for other_number, other in train]
-        best, of = max(similar)
+        best, of = max((jaccard(text, other, 3), -other_number) for other_number, other in train)
         equal = [other_number for other_number, other in train if other.strip() == text]
         if equal:
             assert (index[number].of, index[number].equal) == (equal[0], True)
@@ -101,9 +100,7 @@ def test_the_most_similar_training_text_is_named_whichever_file_is_in_memory() -
     assert len(index) >= 10 and any(duplicate.equal for duplicate in index.values())
 
 
-def test_the_command_removes_lines_and_replaces_its_own_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_removes_lines_and_replaces_its_own_file(tmp_path: Path, capsys) -> None:
     endless = ((number, f"text {number % 3}") for number in count())
     assert [mark and mark.of for mark in islice(finding.marked(endless, None), 5)] == [None, None, None, 0, 1]
     source = tmp_path / "a.tsv"
@@ -199,9 +196,7 @@ def test_files_without_lines_are_read_as_by_other_commands(tmp_path: Path, capsy
         overlap(str(tmp_path / "test.txt"), str(tmp_path / "test.txt"), text="t")
 
 
-def test_workers_compute_the_same_hashes_for_near_ones_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_workers_compute_the_same_hashes_for_near_ones_alone(tmp_path: Path, capsys) -> None:
     """Blank texts, texts without words, and what is no UTF-8 included; the command writes the same file."""
     texts = [*corpus(), "", "...", "a \ud800 b", "a\0b c", "a b c"]
     alone = list(finding.marked(enumerate(texts), 0.6))

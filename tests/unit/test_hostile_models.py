@@ -26,7 +26,7 @@ from atento.released import FAMILIES
 from atento.released.load_report import LoadReport
 from atento.released.read_layout import ReadKeys
 from failing import fails
-from tiny_families import OF_FAMILY, tiny_config, tiny_model
+from tiny_families import _IDS, _SIZES, OF_FAMILY, tiny_config, tiny_model
 
 HOSTILE = ("1000000000000", "-1", "0", "1e999", "true", "9" * 400, "[[3]]")
 SECONDS = 5.0  # of one folder, which is read in some 10 ms: a loop over 10**12 layers or a table of them takes for ever
@@ -39,7 +39,6 @@ OURS |= {
     for kind in ("learned", "rotary", "shaw", "t5", "alibi", "matrix", "disentangled")
 }
 _ROBERTAS_IDS = {"pad": 1, "unk": 3, "bos": 0, "eos": 2, "start": 0, "mask": 4}
-_SIZES: dict[str, Any] = {"vocab_size": 60, "d_model": 16, "d_ff": 24, "n_heads": 4, "n_layers": 2, "max_len": 64}
 
 
 @cache
@@ -61,7 +60,6 @@ def numbers(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def with_value(data: Any, at: tuple[Any, ...], value: str) -> str:
-    """The JSON of data with one value written as it is."""
     data = copy.deepcopy(data)
     place = data
     for key in at[:-1]:
@@ -71,7 +69,6 @@ def with_value(data: Any, at: tuple[Any, ...], value: str) -> str:
 
 
 def peak() -> int:
-    """The largest memory of this process so far, in bytes."""
     status = Path("/proc/self/status")
     return int(status.read_text().split("VmHWM:")[1].split()[0]) << 10 if status.exists() else 0
 
@@ -115,11 +112,8 @@ def test_s1_no_number_of_theirs_costs_more_than_its_folder(family: str, values: 
 
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("name", sorted(OURS))
-def test_s1_no_number_of_our_own_configuration_costs_more_than_its_folder(
-    name: str, values: int, tmp_path: Path
-) -> None:
-    ids = {"pad": 0, "unk": 1, "bos": 2, "eos": 3, "start": 2, "mask": 4}
-    folder = tiny_model(NetworkConfig(**_SIZES | {"ids": ids} | OURS[name])).save(tmp_path / "model")
+def test_s1_no_number_of_our_own_configuration_costs_more_than_its_folder(name: str, values: int, tmp_path) -> None:
+    folder = tiny_model(NetworkConfig(**_SIZES | {"ids": _IDS} | OURS[name])).save(tmp_path / "model")
     (folder / "MANIFEST.json").unlink()
     data = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     data |= {"max_len": None, "answering": None, "decoding": {"beam": 2, "max_new_tokens": None, "n_best": 1}}
@@ -130,9 +124,7 @@ def test_s1_no_number_of_our_own_configuration_costs_more_than_its_folder(
 
 @pytest.mark.parametrize("layers", [DEEPEST + 1, DEEPEST, 200])
 @pytest.mark.parametrize("layout", ["atento", "huggingface"])
-def test_s1_layers_are_counted_against_the_tensors_before_they_are_built(
-    layout: str, layers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_s1_layers_are_counted_against_the_tensors_before_they_are_built(layout, layers, tmp_path, monkeypatch) -> None:
     """1,001 layers took 34 s to refuse."""
     folder = tiny_model(tiny_config("bert-base")).save(tmp_path / "model", layout=layout)
     (folder / "MANIFEST.json").unlink()
@@ -145,13 +137,10 @@ def test_s1_layers_are_counted_against_the_tensors_before_they_are_built(
 
 @pytest.mark.parametrize("key", ["vocab_size", "d_model", "d_ff", "max_len", "labels"])
 @pytest.mark.parametrize("use", ["load", "load without a head", "init"])
-def test_k12_sizes_are_compared_with_the_tensors_before_they_take_memory(
-    key: str, use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_k12_sizes_are_compared_with_the_tensors_before_they_take_memory(key, use, tmp_path, monkeypatch) -> None:
     """A network as wide as its configuration says was built in memory, and then its shapes were compared."""
-    ids = {"pad": 0, "unk": 1, "bos": 2, "eos": 3, "start": 2, "mask": 4}
     head = HeadConfig("classification", ("a", "b"))
-    sizes = _SIZES | {"ids": ids, "heads": (head,), "positions": PositionConfig("learned")}
+    sizes = _SIZES | {"ids": _IDS, "heads": (head,), "positions": PositionConfig("learned")}
     model = tiny_model(NetworkConfig(architecture="encoder", **sizes))
     wide = {"heads": (replace(head, labels=tuple("abc")),)} if key == "labels" else {key: _SIZES[key] << 12}
     config = replace(model.network.config, **wide)  # type: ignore[arg-type]
@@ -183,9 +172,7 @@ def test_k12_sizes_are_compared_with_the_tensors_before_they_take_memory(
         ("mistral-7b", {"layer_types": ["sliding_attention", "linear_attention"]}, "'linear_attention' is not built"),
     ],
 )
-def test_s1_a_configuration_of_another_family_ends_in_a_sentence(
-    preset: str, change: dict[str, Any], said: str | None, tmp_path: Path
-) -> None:
+def test_s1_a_configuration_of_another_family_ends_in_a_sentence(preset, change, said, tmp_path) -> None:
     """A head too narrow for rotary positions, and too few kinds of layers, ended in a traceback."""
     folder = tiny_model(tiny_config(preset)).save(tmp_path / "model", layout="huggingface")
     (folder / "MANIFEST.json").unlink()

@@ -109,6 +109,7 @@ SPELLED = {  # ways to write each of `NAMES`, and of which a table of cells has 
     "NFD": [unicodedata.normalize("NFD", name) for name in NAMES],
     "white space": [" não", "sim ", " 1 ", "True\u00a0"],
     "values": ["não", "sim", 1, True],
+    "decimals": ["não", "sim", 1.0, "True"],
 }
 
 
@@ -117,37 +118,26 @@ def _write(folder: Path, name: str, lines: list[str]) -> str:
     return name
 
 
-def _read(folder: Path, file: str, fields: tuple[Field, ...], **columns: Any) -> list[Any]:
-    name = next(field.name for field in fields if field.kind in ("class", "tags"))
-    return read_records(SourceConfig(file=file, **columns), fields, folder)[name]
-
-
-NAMED = {"text": "text", "label": "label"}
+NAMED, TAGS_NAMED = {"text": "text", "label": "label"}, {"tokens": "tokens", "tags": "tags"}
 FILES_OF_LABELS: dict[str, tuple[str, Callable[[list[Any]], list[str]], dict[str, Any]]] = {  # name, lines, columns
     "TSV": ("a.tsv", lambda labels: [f"t\t{label}" for label in labels], {"text": 0, "label": 1}),
     "CSV": ("a.csv", lambda labels: ["text,label", *(f'"t","{label}"' for label in labels)], NAMED),
     "JSONL": ("a.jsonl", lambda labels: [json.dumps({"text": "t", "label": label}) for label in labels], NAMED),
     "JSON": ("a.json", lambda labels: [json.dumps([{"text": "t", "label": label} for label in labels])], NAMED),
+    "tags in columns": ("t.conll", lambda tags: [f"t\t{str(tag).strip()}" for tag in tags], {}),
+    "tags in JSONL": ("t.jsonl", lambda tags: [json.dumps({"tokens": ["t"] * len(tags), "tags": tags})], TAGS_NAMED),
 }
 
 
 def _of_file(kind: str, folder: Path, labels: list[Any]) -> list[Any]:
     name, lines, columns = FILES_OF_LABELS[kind]
-    return _read(folder, _write(folder, name, lines(labels)), LABELLED, **columns)
-
-
-def _tags_of_json(folder: Path, labels: list[Any]) -> list[Any]:
-    line = json.dumps({"tokens": ["t"] * len(labels), "tags": labels})
-    return list(_read(folder, _write(folder, "t.jsonl", [line]), TAGGED, tokens="tokens", tags="tags")[0])
-
-
-def _tags_of_columns(folder: Path, labels: list[Any]) -> list[Any]:
-    lines = [f"t\t{str(label).strip()}" for label in labels]
-    return list(_read(folder, _write(folder, "t.conll", lines), TAGGED)[0])
+    source = SourceConfig(file=_write(folder, name, lines(labels)), **columns)
+    if "tags" in kind:
+        return list(read_records(source, TAGGED, folder)["tags"][0])
+    return read_records(source, LABELLED, folder)["label"]
 
 
 def _scored(folder: Path, labels: list[Any]) -> list[Any]:
-    """Labels that `atento score accuracy` finds equal to the names are the names."""
     file = folder / _write(folder, "p.txt", [str(label) for label in labels])
     return _in_metrics(folder, read_items(str(file), "classes").values)
 
@@ -160,8 +150,6 @@ def _in_metrics(folder: Path, labels: list[Any]) -> list[Any]:
 READERS_OF_LABELS: dict[str, Callable[[Path, list[Any]], list[Any]]] = {
     **{kind: partial(_of_file, kind) for kind in FILES_OF_LABELS},
     "memory": lambda _, labels: records_in_memory([("t", label) for label in labels], LABELLED, "data")["label"],
-    "tags in JSONL": _tags_of_json,
-    "tags in columns": _tags_of_columns,
     "score": _scored,
     "metrics": _in_metrics,
 }
@@ -202,8 +190,7 @@ def test_tags_are_spelled_alike_in_training_and_in_score(spelling: str, tmp_path
     file = _write(tmp_path, "t.conll", [f"w {tag}" for tag in written])
     records = read_records(SourceConfig(file=file), TAGGED, tmp_path)
     assert list(records["tags"][0]) == read
-    notes = [line for line in records.warnings() if "are read as" in line]
-    assert len(notes) == (written != read)
+    assert len([line for line in records.warnings() if "are read as" in line]) == (written != read)
     of_columns = read_items(str(tmp_path / file), "tags").values
     of_lines = read_items(str(tmp_path / _write(tmp_path, "t.txt", [" ".join(written)])), "tags").values
     assert [list(tags) for tags in (*of_columns, *of_lines)] == [read, read]
@@ -256,9 +243,7 @@ def test_a_header_read_as_a_record_is_hinted_at_by_training_and_evaluation(tmp_p
     file = _write(tmp_path, "a.tsv", ["Gatos\tCores", "um\tsim", "dois\tnao"])
     records = read_records(SourceConfig(file=file, text=0, label=1), LABELLED, tmp_path)
     said = "a.tsv:1: unknown label 'Cores', the first of 2 such records; the model's labels are {}; " + hint
-    named = re.escape(
-        said.format("'nem', 'nunca', 'não', 'sim', 'talvez'")
-    )  # in order: a set has another in each process
+    named = re.escape(said.format("'nem', 'nunca', 'não', 'sim', 'talvez'"))  # in order, which a set has not
     known = {"sim", "não", "nunca", "talvez", "nem"}
     fails(DataError, f"^{named}$", _refuse_unknown_labels, records, "classification", known)
     _refuse_unknown_labels(records, "classification", {"sim", "nao", "Cores"})
@@ -270,8 +255,8 @@ def test_a_header_read_as_a_record_is_hinted_at_by_training_and_evaluation(tmp_p
 
 def test_every_format_is_among_the_readers_here() -> None:
     """A new format needs a reader above, or a line here that says why not."""
-    elsewhere = {"conllu": "test_conll", "assin": "test_assin", "xlsx": "test_own_tables", "folders": "test_own_tables"}
+    elsewhere = dict.fromkeys(("conllu", "assin"), "test_published_formats")
+    elsewhere |= dict.fromkeys(("xlsx", "folders"), "test_own_tables")
     elsewhere |= dict.fromkeys(("tmx", "xliff", "po"), "test_translation_memories")
-    here = {"tsv", "csv", "jsonl", "json", "conll", "text"}
-    assert FORMATS.keys() == here | elsewhere.keys()
+    assert FORMATS.keys() == {"tsv", "csv", "jsonl", "json", "conll", "text"} | elsewhere.keys()
     assert all((Path(__file__).parent / f"{test}.py").exists() for test in elsewhere.values())

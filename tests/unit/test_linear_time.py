@@ -113,13 +113,11 @@ def plain(text: str) -> str:
 
 
 def form(text: str) -> Any:
-    """The fields of a form, or its refusal."""
     with contextlib.suppress(ServiceError):
         return _fields(_in_pairs(text.encode()))
 
 
 def form_in_parts(text: str) -> Any:
-    """The fields of a form in parts, or its refusal."""
     with contextlib.suppress(ServiceError):
         parts = _in_parts(f"{text}\r\n--b--".encode(), "multipart/form-data; boundary=b")
         return _fields((name, value.decode()) for name, _, value in parts)
@@ -143,10 +141,7 @@ JSONS = ["[1,", "1,", '"a",', "[", '{"a":', '"\\', "1", "0.1", "-", '"\\u00e9",'
 Reader = Callable[[str], object]
 READERS: dict[str, tuple[Reader, list[str | Callable[[int], str]]]] = {
     "html": (document, [*HTML, lambda n: "<b>" * (n // 8) + "</i>" * (n // 8), lambda n: "&#" + "1" * n]),
-    "html parts": (
-        parts_of,
-        [lambda n: "<b>" * (n // 6) + "<p>" * (n // 6), lambda n: "<i>" * (n // 6) + "<li>" * (n // 6)],
-    ),
+    "tags": (parts_of, [lambda n: "<b>" * (n // 6) + "<p>" * (n // 6), lambda n: "<i>" * (n // 6) + "<li>" * (n // 6)]),
     "passages": (plain, SENTENCES + TEXTS),
     "sentences": (split_sentences, SENTENCES),
     "detection": (detect, TEXTS),
@@ -221,9 +216,7 @@ def check(name: str, size: int) -> None:
 
 
 # Offsets are computed beside the ids, which the gate reads; the slow tier has both, at a megabyte too.
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name.endswith("offsets") else []) for name in READERS]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * n.endswith("offsets")) for n in READERS])
 def test_work_grows_as_the_text(name: str) -> None:
     check(name, 2_500 if name == "html" else 5_000)  # of which every text is a page of many elements
 

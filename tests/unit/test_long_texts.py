@@ -1,5 +1,6 @@
-"""Texts longer than a model was trained on are counted in one warning before the work on them begins (W15, R5)."""
+"""Texts longer than a model was trained on are counted, and how much may be written (W15, R5)."""
 
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -9,21 +10,27 @@ from typing import Any
 import pytest
 import torch
 
-from atento.base.errors import DataError, LongTextWarning, UsageError
+from atento.base.errors import AtentoWarning, DataError, LongTextWarning, UsageError
+from atento.base.precision import threads
 from atento.config.presets import preset
 from atento.config.recipe import TokenizerConfig
+from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import TASKS
 from atento.decoding import Beam, generate
 from atento.decoding.trace import Trace
+from atento.inference.plain import PlainStepFunction
 from atento.model import Model
 from atento.networks import build_network
+from atento.tasks import text_generation
 from atento.tasks.task_model import trained_length
+from atento.tasks.text_generation import GeneratedText, TextGenerator, token_limit
 from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
+from atento.training.allocator import check_memory
 from failing import fails
 
 NETWORK = NetworkConfig(d_model=16, d_ff=24, n_heads=2, n_layers=1, dropout=0.0)
@@ -102,8 +109,7 @@ def test_r5_a_length_penalty_ranks_outputs_and_lengthens_no_search() -> None:
     assert len(set(steps.values())) == 1
     assert len({frozenset(tuple(one.ids) for one in outputs[0]) for outputs in found.values()}) == 1
     for penalty, outputs in found.items():
-        ended = [one for one in outputs[0] if one.finished]
-        ranks = [one.log_prob / (len(one.ids) + 1) ** penalty for one in ended]
+        ranks = [one.log_prob / (len(one.ids) + 1) ** penalty for one in outputs[0] if one.finished]
         assert ranks == sorted(ranks, reverse=True)
 
 
@@ -156,3 +162,58 @@ def test_no_use_compares_more_than_it_says(tokenizer: Tokenizer, use: str, monke
 
 def test_every_verb_has_a_use_with_a_long_text() -> None:
     assert VERBS.keys() <= USES.keys()
+
+
+SIZES: dict[str, Any] = {"vocab_size": 20, "d_model": 16, "d_ff": 16, "n_heads": 2, "n_layers": 1, "max_len": 12}
+LEARNED = NetworkConfig("decoder", **SIZES, positions=PositionConfig("learned"))
+
+
+def test_the_usual_limit_gives_way_to_the_least_that_is_asked_for_and_outputs_cut_short_are_counted() -> None:
+    endless = NetworkConfig(vocab_size=20)
+    assert token_limit(5, 1, DecodingConfig(), endless, is_prompt=False) == 2 * 4 + 16
+    assert token_limit(5, 1, DecodingConfig(min_new_tokens=100), endless, is_prompt=False) == 100
+    assert token_limit(5, 1, DecodingConfig(max_new_tokens=7, min_new_tokens=3), endless, is_prompt=False) == 7
+    assert token_limit(5, 0, DecodingConfig(max_new_tokens=50), LEARNED, is_prompt=True) == 12 - 4
+    with pytest.raises(UsageError, match="a prompt of 13 tokens fills all 12 positions of the network"):
+        token_limit(13, 0, DecodingConfig(), LEARNED, is_prompt=True)
+    check_memory(1000, 16 * 1000, "cpu")
+    fails(UsageError, r"1,000,000,000,000 parameters need 14901 GiB", check_memory, 10**12, 16 * 10**12, "cpu")
+    torch.manual_seed(0)
+    network = build_network(LEARNED).eval()
+
+    def written(**options: int) -> str:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", AtentoWarning)
+            decoding = DecodingConfig(beam=1, **options)  # type: ignore[arg-type]
+            steps = PlainStepFunction(network)  # type: ignore[arg-type]
+            TextGenerator(steps, LEARNED, decoding, str, torch.device("cpu"), is_prompt=True).write([[5], [5] * 6])
+        return "\n".join(str(one.message) for one in caught)
+
+    assert written(max_new_tokens=7) == ""
+    said = "the network has positions for 12 tokens: 1 of 2 outputs end after 7 or more, not 9"
+    assert said in written(max_new_tokens=9) and said in written(min_new_tokens=9)
+
+
+def test_batches_side_by_side_hold_no_more_than_their_caches_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts of 2 tokens and 10 new ones in batches of 4: 4 x 12 places of 1 layer, keys and values of 16 numbers."""
+    torch.manual_seed(0)
+    steps = PlainStepFunction(build_network(LEARNED).eval())  # type: ignore[arg-type]
+    decoding = DecodingConfig(beam=1, max_new_tokens=10, batch_tokens=8)
+    generator = TextGenerator(steps, LEARNED, decoding, str, torch.device("cpu"), is_prompt=True)
+    under_way, most = 0, []
+
+    def searched(*arguments: object) -> list[list[GeneratedText]]:
+        nonlocal under_way
+        under_way += 1
+        time.sleep(0.02)
+        most.append(under_way)
+        under_way -= 1
+        return [[] for _ in arguments[1]]  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(TextGenerator, "_searched", searched)
+    for caches, expected in ((2 * 4 * 12 * 16 * 8, 2), (2 * 4 * 12 * 16 * 8 - 1, 1)):
+        monkeypatch.setattr(text_generation, "_CACHES", caches)
+        with threads(4):
+            generator.write([[5, 6]] * 40)
+        assert max(most) == expected
+        most.clear()

@@ -25,7 +25,6 @@ def released(folder: Path, **settings: Any) -> Path:
 
 
 def described(folder: Path) -> Path:
-    """The same with a `tokenizer.json`."""
     tokenizer = Tokenizer.load(released(folder / "lines"))
     files = {"tokenizer.json": json.loads(tokenizer.definition), "tokenizer_config.json": {"cls_token": "[CLS]"}}
     roles = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "sep", "mask")}
@@ -34,8 +33,7 @@ def described(folder: Path) -> Path:
 
 
 def ours(folder: Path) -> Path:
-    pieces = ["o", "gato", "g", "##o"]
-    Tokenizer.from_vocabulary("wordpiece", pieces, extra_specials=["<num>", "<e1>"]).save(folder)
+    Tokenizer.from_vocabulary("wordpiece", ["o", "gato", "g", "##o"], extra_specials=["<num>", "<e1>"]).save(folder)
     return folder
 
 

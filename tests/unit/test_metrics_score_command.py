@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
 from atento.base.errors import AtentoError, DataError, UsageError
 from atento.metrics import bleu, entity_f1, f1, paired_test, squad
-from atento_cli.commands.score import register
+from atento_cli.main import application
 from failing import fails
 
 
@@ -28,14 +27,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
-    app = typer.Typer()
-
-    @app.callback()
-    def main() -> None:
-        """Stands for the whole command line, so that `score` is a command of it."""
-
-    register(app)
-    result = CliRunner().invoke(app, ["score", *arguments], input=stdin)
+    result = CliRunner().invoke(application("score"), ["score", *arguments], input=stdin)
     if isinstance(result.exception, AtentoError):
         raise result.exception
     return result
@@ -60,8 +52,7 @@ def test_columns_of_tables(files: Path) -> None:
     lines = {name: (files / name).read_text(encoding="utf-8").splitlines() for name in ("out.pt", "ref.pt")}
     rows = "".join(f'"{out}","{ref}\n"\n' for out, ref in zip(*lines.values()))
     (files / "t.csv").write_text(f"out,ref\n{rows}", encoding="utf-8")
-    records = [json.dumps({"ref": line}) for line in lines["ref.pt"]]
-    (files / "t.jsonl").write_text("\n".join(records), encoding="utf-8")
+    (files / "t.jsonl").write_text("\n".join([json.dumps({"ref": line}) for line in lines["ref.pt"]]), encoding="utf-8")
     expected = run("bleu", "out.pt", "ref.pt").stdout
     for words in (
         ("out.pt", "t.csv", "--column", "ref"),

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from models import labels as labels_of_words
+from models import labels
 from models.bits import bits, counts, model_bits
 from models.held_out import text_hash
 from models.stories import chapters, stories
@@ -16,30 +16,24 @@ RECIPES = Path(__file__).parents[2] / "models"
 
 
 def test_the_committed_table_has_the_promised_parts_and_recipes_no_warning(tmp_path: Path) -> None:
-    counts = Counter(labels_of_words.read_table().values())
+    counts = Counter(labels.read_table().values())
     assert counts["test-wikiann"] == 2000 and counts["valid-lener"] == counts["valid-wikiann"] == 500
     assert counts["test-lener"] > 800 and counts["test-tags"] == 1167 and counts["valid-tags"] == 1172
     assert counts["test-stories"] > counts["valid-stories"] > 100
     for name in ("encoder", "entities", "tags", "lm"):
         assert load_recipe(RECIPES / f"atento-pt-{name}.yaml", environment={}).warnings == []
     table = {text_hash("b"): "test-tags", text_hash("a"): "valid-lener"}
-    labels_of_words.write_table(table, tmp_path / "table.tsv")
-    assert labels_of_words.read_table(tmp_path / "table.tsv") == table
-
-
-# Entities ---------------------------------------------------------------------------------------------------------
+    labels.write_table(table, tmp_path / "table.tsv")
+    assert labels.read_table(tmp_path / "table.tsv") == table
 
 
 def test_both_corpora_have_one_set_of_names_doubts_two_tags_of_a_contraction_and_marks() -> None:
     lener = "Ana B-PESSOA\nSilva I-PESSOA\n, O\n\nLei B-LEGISLACAO\n9.099 I-LEGISLACAO\n"
-    first = labels_of_words.Sentence(("Ana", "Silva", ","), ("B-PER", "I-PER", "O"))
-    assert list(labels_of_words.entities(lener.splitlines())) == [
-        first,
-        labels_of_words.Sentence(("Lei", "9.099"), ("B-LAW", "I-LAW")),
+    assert list(labels.entities(lener.splitlines())) == [
+        labels.Sentence(("Ana", "Silva", ","), ("B-PER", "I-PER", "O")),
+        labels.Sentence(("Lei", "9.099"), ("B-LAW", "I-LAW")),
     ]
-    assert list(labels_of_words.entities(["pt:Lisboa\tB-LOC\n", "\n"])) == [
-        labels_of_words.Sentence(("Lisboa",), ("B-LOC",))
-    ]
+    assert list(labels.entities(["pt:Lisboa\tB-LOC\n", "\n"])) == [labels.Sentence(("Lisboa",), ("B-LOC",))]
     for line_words, line_tags, sure in (
         ("Ana nasceu em Lisboa", "B-PER O O B-LOC", True),
         ("Ana nasceu em 1990", "B-PER O O O", False),
@@ -48,21 +42,16 @@ def test_both_corpora_have_one_set_of_names_doubts_two_tags_of_a_contraction_and
         ("Rua 25 de Abril", "B-LOC I-LOC I-LOC I-LOC", True),
         ("o leitor Ana", "O O B-PER", True),
     ):
-        assert (
-            labels_of_words.without_doubt(labels_of_words.Sentence(tuple(line_words.split()), tuple(line_tags.split())))
-            is sure
-        )
-    words, tags = labels_of_words.as_read(
-        labels_of_words.Sentence(("Em", "12/10/2018", "o", "Min.", "Melo"), ("O", "B-TIME", "O", "O", "B-PER"))
+        assert labels.without_doubt(labels.Sentence(tuple(line_words.split()), tuple(line_tags.split()))) is sure
+    words, tags = labels.as_read(
+        labels.Sentence(("Em", "12/10/2018", "o", "Min.", "Melo"), ("O", "B-TIME", "O", "O", "B-PER"))
     )
     assert words == ("Em", "12", "/", "10", "/", "2018", "o", "Min", ".", "Melo")
     assert tags == ("O", "B-TIME", "I-TIME", "I-TIME", "I-TIME", "I-TIME", "O", "O", "O", "B-PER")
-    (sentence,) = labels_of_words.parts_of_speech(TREE.splitlines())
+    (sentence,) = labels.parts_of_speech(TREE.splitlines())
     expected = "Disse/VERB -/PUNCT lhe/PRON do/ADP+DET livro/NOUN ,/PUNCT lho/PRON deu/VERB ./PUNCT ./PUNCT ./PUNCT"
     assert " ".join(f"{word}/{tag}" for word, tag in zip(*sentence)) == f"{expected} 2/NUM ,/PUNCT 5/NUM R/SYM $/SYM"
 
-
-# Parts of speech --------------------------------------------------------------------------------------------------
 
 TREE = """# text = Disse-lhe do livro, lho deu.
 1-2\tDisse-lhe\t_\t_\t_
@@ -84,9 +73,6 @@ TREE = """# text = Disse-lhe do livro, lho deu.
 """
 
 
-# Stories ----------------------------------------------------------------------------------------------------------
-
-
 def line(word: str) -> str:
     return f"{word} andava pela rua do Ouvidor, e ninguém sabia dizer para onde ia"
 
@@ -105,15 +91,15 @@ def test_a_book_falls_into_chapters_nothing_held_out_is_in_training_and_bits_are
     assert [len(first), len(second)] == [2, 1]
     assert first[0][0].startswith("Ana0 andava pela rua do Ouvidor, e ninguém sabia dizer para onde ia Ana1 andava")
     assert first[0][-1].endswith("Fim.") and "ÍNDICE" not in " ".join(first[0])
-    table = labels_of_words.draw(sources())
-    files = labels_of_words.labelled_files(sources(), table)
+    table = labels.draw(sources())
+    files = labels.labelled_files(sources(), table)
     for name, sentences in files.items():
         assert sentences, name
         if "-train" in name:
             assert not table.keys() & {sentence.hash for sentence in sentences}
     assert len(files["entities-test-lener"]) == 10 and len(files["entities-valid"]) == 1000
     assert files["tags-train-gsd"] == [words(2003)]
-    texts = labels_of_words.story_files(sources(), table)
+    texts = labels.story_files(sources(), table)
     assert [len(texts[f"stories-{part}"]) for part in ("train", "valid", "test")] == [4, 3, 6]
     held = {text for part in ("valid", "test") for chapter in texts[f"stories-{part}"] for text in chapter}
     assert not held & {text for chapter in texts["stories-train"] for text in chapter}
@@ -124,21 +110,18 @@ def test_a_book_falls_into_chapters_nothing_held_out_is_in_training_and_bits_are
     assert 0.3 < model_bits("micro-world-lm", "a menina abriu a porta.\n\no gato vê a casa.\n".encode()) < 3
 
 
-# Held out ---------------------------------------------------------------------------------------------------------
+def words(number: int, first: str = "frase") -> labels.Sentence:
+    return labels.Sentence((first, "número", "x" * number), ("O", "O", "O"))
 
 
-def words(number: int, first: str = "frase") -> labels_of_words.Sentence:
-    return labels_of_words.Sentence((first, "número", "x" * number), ("O", "O", "O"))
-
-
-def sources() -> labels_of_words.Sources:
+def sources() -> labels.Sources:
     lener, wikiann = (
         {"train": [words(n, first) for n in range(1, 900)], "dev": [words(n, first) for n in range(890, 900)]}
         for first in ("lei", "título")
     )
     tree = {"train": [words(2000)], "dev": [words(2001)], "test": [words(2002)]}
     texts = {f"CONTO {n}": [line(f"{chr(65 + n)}{m}") for m in range(20)] for n in range(12)}
-    return labels_of_words.Sources(lener, wikiann, tree, [words(2002), words(2003)], texts, [[line("A0"), "novo"]])
+    return labels.Sources(lener, wikiann, tree, [words(2002), words(2003)], texts, [[line("A0"), "novo"]])
 
 
 def test_files_of_anyone_are_checked_and_portuguese_of_pairs_comes_once_without_what_is_held_out(tmp_path) -> None:
@@ -151,18 +134,17 @@ def test_files_of_anyone_are_checked_and_portuguese_of_pairs_comes_once_without_
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    assert [labels_of_words.held_out_in(tmp_path / name, table) for name in texts] == [1, 1, 1, 0]
+    assert [labels.held_out_in(tmp_path / name, table) for name in texts] == [1, 1, 1, 0]
     held, free = "Esta frase é da prova.", "Esta frase pode ser lida."
     rows = f"a\t{held}\tx\nb\t{free}\tx\nc\t{free.upper()}\tx\nd\tCurta demais.\tx\n"
     (tmp_path / "train.tsv").write_text(rows, encoding="utf-8")
     (tmp_path / "european.tsv").write_text("", encoding="utf-8")
-    assert list(labels_of_words.pair_texts(tmp_path, {text_hash(held): "test-tags"})) == [free]
+    assert list(labels.pair_texts(tmp_path, {text_hash(held): "test-tags"})) == [free]
 
 
 def test_the_command_writes_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    conll = "".join(f"Ana B-PESSOA\nlê O\nlivro{n} O\n\n" for n in range(5))
     texts = {
-        "lener_br/train.conll": conll,
+        "lener_br/train.conll": "".join(f"Ana B-PESSOA\nlê O\nlivro{n} O\n\n" for n in range(5)),
         "lener_br/dev.conll": "Rui B-PESSOA\nlê O\n",
         "wikiann_pt/train.tsv": "pt:Évora\tB-LOC\n",
         "wikiann_pt/dev.tsv": "pt:Faro\tB-LOC\n",
@@ -179,7 +161,7 @@ def test_the_command_writes_every_file(tmp_path: Path, capsys: pytest.CaptureFix
             path.with_name("train.tsv.gz").write_bytes(gzip.compress(text.encode()))
         else:
             path.write_text(text, encoding="utf-8")
-    labels_of_words.gather(tmp_path / "out", tmp_path / "data", None, redraw=False)
+    labels.gather(tmp_path / "out", tmp_path / "data", None, redraw=False)
     written = {path.name: path.read_text("utf-8") for path in (tmp_path / "out").iterdir()}
     assert len(written) == 13 and capsys.readouterr().out.count("\n") == 13
     assert "Ana\tB-PER\nlê\tO\nlivro0\tO\n\nAna\tB-PER\n" in written["entities-train.conll"]

@@ -24,18 +24,12 @@ def reads(tree: ast.AST) -> Iterator[tuple[str, str]]:
             yield owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", ""), node.attr
 
 
-def keys(tree: ast.AST) -> Iterator[str]:
-    """The texts by which an entry is read: `limits["texts"]`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            yield str(node.slice.value)
-
-
 @pytest.mark.parametrize("file", COMMANDS, ids=lambda file: file.stem)
 def test_each_command_reads_its_options(file: Path) -> None:
     """Also those that `with_options` adds: by the command, or by the class of options itself."""
     tree = ast.parse(file.read_text("utf-8"))
-    shared = {name for options in ("options", "lines", "explain_option") for name in _own(options)}
+    options = [(SOURCE / f"atento_cli/{one}.py").read_text("utf-8") for one in ("options", "lines", "explain_option")]
+    shared = {name for one in options for owner, name in reads(ast.parse(one)) if owner == "self"}
     here = {name for owner, name in reads(tree) if owner == "shared"}
     for command in tree.body:
         if not isinstance(command, ast.FunctionDef) or command.name.startswith("_"):
@@ -48,14 +42,7 @@ def test_each_command_reads_its_options(file: Path) -> None:
     assert {field.name for field in fields(ExplainOptions)} - {"as_json"} <= shared
 
 
-def _own(name: str) -> set[str]:
-    """What the methods of a class of options read of it."""
-    tree = ast.parse((SOURCE / f"atento_cli/{name}.py").read_text("utf-8"))
-    return {attribute for owner, attribute in reads(tree) if owner == "self"}
-
-
 def test_each_setting_of_the_service_is_read() -> None:
-    """By its name, or by the worker, whose process is sent some of them by name."""
     for kind, owners in (
         (settings.Limits, ("limits", "_limits", "limits_held")),
         (settings.ModelSettings, ("settings",)),
@@ -63,5 +50,7 @@ def test_each_setting_of_the_service_is_read() -> None:
     ):
         found = {name for tree in SERVICE.values() for owner, name in reads(tree) if owner in owners}
         sent = {node.value for node in ast.walk(SERVICE["process.py"]) if isinstance(node, ast.Constant)}
-        found |= sent & {key for name in ("worker.py", "verbs.py") for key in keys(SERVICE[name])}
+        parts = [node for name in ("worker.py", "verbs.py") for node in ast.walk(SERVICE[name])]
+        parts = [part.slice for part in parts if isinstance(part, ast.Subscript)]  # of `limits["texts"]`
+        found |= sent & {str(part.value) for part in parts if isinstance(part, ast.Constant)}
         assert {field.name for field in fields(kind)} <= found

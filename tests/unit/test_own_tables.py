@@ -91,9 +91,8 @@ def test_what_a_file_leaves_open_is_named_and_not_guessed(tmp_path) -> None:
         ({}, b"text;score\na;1,250\nb;2,500\n", "a.csv:2: the comma of '1,250' may be a decimal one or stand between"),
     ):
         (tmp_path / "a.csv").write_bytes(content)
-        with pytest.raises(DataError) as error:
-            read_records(SourceConfig(file="a.csv", text="text", score="score", **more), REGRESSION, tmp_path)
-        assert said in str(error.value)
+        source = SourceConfig(file="a.csv", text="text", score="score", **more)
+        fails(DataError, re.escape(said), read_records, source, REGRESSION, tmp_path)
 
 
 @pytest.mark.parametrize("encoding", ["windows-1252", "utf-16", "utf-8-sig", "utf-8"])
@@ -171,7 +170,6 @@ def test_another_code_page_is_not_taken_for_western(tmp_path: Path) -> None:
 
 
 def test_every_reader_of_text_files_knows_the_encoding(tmp_path: Path) -> None:
-    """Parallel files, lines, documents, JSON lines and JSON, columns of words."""
     for encoding in ("latin-1", "utf-16"):
         write = {
             "a.pt": "não\nsim\n",
@@ -206,11 +204,7 @@ def test_keys_of_a_source_are_checked_and_change_reading_options_only_where_give
     assert reading_options(SourceConfig(file="a.csv", encoding="latin-1"))["encoding"] == "latin-1"
 
 
-# Workbooks --------------------------------------------------------------------------------------------------------
-
-
 def workbook(path: Path, sheets: dict[str, list[list[Any]]]) -> None:
-    """A workbook as openpyxl writes it."""
     book = openpyxl.Workbook()
     book.remove(book.active)
     for title, rows in sheets.items():
@@ -246,15 +240,13 @@ def test_a_workbook_is_read_as_pandas_reads_it_and_a_boolean_is_one_label(tmp_pa
 def test_sheets_are_named_where_there_are_several_and_the_library_where_it_is_missing(tmp_path, monkeypatch) -> None:
     rows = [["text", "score"], ["a", 1]]
     workbook(tmp_path / "a.xlsx", {"um": rows, "dois": [*rows, ["b", 2]]})
-    source = {"file": "a.xlsx", "text": "text", "score": "score"}
-    with pytest.raises(DataError, match="several sheets, 'um', 'dois': name one as `sheet`"):
-        read_records(SourceConfig(**source), REGRESSION, tmp_path)  # type: ignore[arg-type]
-    fails(DataError, "no sheet 'tres'", read_records, SourceConfig(**source, sheet="tres"), REGRESSION, tmp_path)
-    assert len(read_records(SourceConfig(**source, sheet="dois"), REGRESSION, tmp_path)) == 2  # type: ignore[arg-type]
-    workbook(tmp_path / "a.xlsx", {"um": [["text", "score"], ["a", 1]]})
+    source = SourceConfig(file="a.xlsx", text="text", score="score")
+    fails(DataError, "several sheets, 'um', 'dois': name one as `sheet`", read_records, source, REGRESSION, tmp_path)
+    fails(DataError, "no sheet 'tres'", read_records, replace(source, sheet="tres"), REGRESSION, tmp_path)
+    assert len(read_records(replace(source, sheet="dois"), REGRESSION, tmp_path)) == 2
+    workbook(tmp_path / "a.xlsx", {"um": rows})
     monkeypatch.setitem(__import__("sys").modules, "openpyxl.reader.excel", None)
-    with pytest.raises(MissingPartError, match=r"\[data\]"):
-        read_records(SourceConfig(file="a.xlsx", text="text", score="score"), REGRESSION, tmp_path)
+    fails(MissingPartError, r"\[data\]", read_records, source, REGRESSION, tmp_path)
 
 
 def test_a_workbook_that_swells_or_is_none_is_refused(tmp_path: Path) -> None:
@@ -276,12 +268,8 @@ def test_a_workbook_that_swells_or_is_none_is_refused(tmp_path: Path) -> None:
             read_records(SourceConfig(file="bad.xlsx", text="text", score="score"), REGRESSION, tmp_path)
 
 
-# Folders of labels ------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def imdb(tmp_path: Path) -> Path:
-    """The layout of IMDb."""
     for label, names in {"pos": "13", "neg": "24", "unsup": "0"}.items():
         (tmp_path / "aclImdb/train" / label).mkdir(parents=True)
         for name in names:
@@ -306,8 +294,6 @@ def test_folders_of_labels(imdb: Path) -> None:
     records = read_records(SourceConfig(file="aclImdb/train", encoding="latin-1"), CLASSIFICATION, imdb)
     assert records["text"][0] == "não ÿ"
 
-
-# Data frames ------------------------------------------------------------------------------------------------------
 
 FRAMES = [pandas.DataFrame, polars.DataFrame]
 COLUMNS: dict[str, dict[str, list[Any]]] = {
@@ -356,9 +342,6 @@ def test_missing_values_columns_and_texts_of_a_data_frame_and_an_array() -> None
     data = pandas.DataFrame([["a", "x", "y"], ["b", "y", "x"]], columns=["text", "label", "label"])
     with pytest.raises(UsageError, match=r"the data frame has several columns 'label': rename or drop one"):
         records_in_memory(data, CLASSIFICATION, "data")
-
-
-# Wrong columns ----------------------------------------------------------------------------------------------------
 
 
 def test_a_column_is_found_however_its_accents_are_written_a_wrong_one_by_the_nearest(tmp_path) -> None:

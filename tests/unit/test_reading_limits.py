@@ -81,8 +81,7 @@ def read_capped(folder: Path, name: str, column: int | str | None, cap: int = 1 
 def test_r3_gzip_data_that_grow_a_thousandfold(tmp_path, name, column, first, unit) -> None:
     """`first` is None: 6 MiB that cannot be packed much."""
     first = os.urandom(3 * MIB).hex().encode() + b"\n" if first is None else first
-    block = unit * (32 * MIB // len(unit))
-    (tmp_path / name).write_bytes(member(first) + member(block) * 96)  # 3 GiB
+    (tmp_path / name).write_bytes(member(first) + member(unit * (32 * MIB // len(unit))) * 96)  # 3 GiB
     said, peak, seconds = read_capped(tmp_path, name, column)
     expected = "the line is longer than 16 MiB" if name == "one.tsv.gz" else f"grow more than {RATIO} times"
     assert said.startswith(name) and expected in said
@@ -120,7 +119,6 @@ def test_r3_a_parquet_file_that_grows_is_refused_by_its_footer(reader: str, colu
 
 
 def test_text_that_packs_well_is_read_and_a_line_too_long_told_before_its_rest_is(tmp_path: Path) -> None:
-    """The most repetitive text within reason, past a look, comes through whole and equal."""
     lines = [f"{number:07d} o gato pulou alto sobre o muro da casa da vizinha " * 8 for number in range(90_000)]
     raw = ("\n".join(lines) + "\n").encode()
     assert len(raw) > WINDOW

@@ -55,9 +55,7 @@ def test_nothing_is_lost_or_crossed_and_a_word_document_with_losses_is_found() -
         assert translated(document, list) == data
         after = translated(document, capitals)
         assert after != data and faults(name, data, after, exact=True) == []
-        assert (
-            faults(name, data, translated(document, lambda texts: [f"{text} a." for text in texts]), exact=False) == []
-        )
+        assert faults(name, data, translated(document, lambda texts: [f"{one} a." for one in texts]), exact=False) == []
     data, out = ALL["a.docx"], io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
         new.writestr("_rels/.rels", old.read("_rels/.rels"))

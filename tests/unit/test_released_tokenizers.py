@@ -4,6 +4,7 @@ import json
 import struct
 import sys
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +48,13 @@ def message(folder: Path, kind: type[Exception] = TokenizerError) -> str:
     return str(caught.value)
 
 
-# `.model` files, written by hand: fields of a protocol buffer
-
-
 def varint(number: int) -> bytes:
     low, rest = number & 127, number >> 7
     return bytes([low | 128]) + varint(rest) if rest else bytes([low])
 
 
 def field(number: int, value: int | bytes | float) -> bytes:
+    """A field of a protocol buffer, of which `.model` files are made."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     if isinstance(value, float):
@@ -145,12 +144,8 @@ def test_any_bytes_are_a_model_or_a_clear_error(junk: bytes, at: int) -> None:
             assert "m must" in str(error) or "of m must" in str(error)
 
 
-# Vocabulary files
-
-
 def test_d1_bert_by_hand_and_vocabularies_of_lines_that_are_damaged(tmp_path: Path) -> None:
-    folder = put(tmp_path, {"vocab.txt": lines(BERT), "tokenizer_config.json": {"do_lower_case": True}})
-    ours = Tokenizer.load(folder)
+    ours = Tokenizer.load(put(tmp_path, {"vocab.txt": lines(BERT), "tokenizer_config.json": {"do_lower_case": True}}))
     assert (ours.kind, ours.lowercase, ours.vocab_size) == ("wordpiece", True, 13)
     assert ours.tokens(ours.encode("Gato [MASK] ação.")) == ["gat", "##o", "[", "mask", "]", "acao", "."]
     assert ours.encode_with_mask("Gato [MASK].") == [5, 6, 4, 12] and 2 not in ours.encode_with_mask("[MASK] [CLS]")
@@ -180,11 +175,8 @@ def test_gpt2_by_hand_and_vocabularies_and_merges_that_are_damaged(tmp_path: Pat
     assert ours.tokens(ours.encode("gat gato")) == ["g", "at", "Ġgat", "o"]
     assert ours.decode([1, 6, 8, 4, 0]) == "gat gato"  # its one special token is hidden, though it is the unknown too
     assert ours.with_specials([1], [2]) == ([1, 2], [0, 1]) and ours.words([1, 6, 8, 4]).index == [0, 0, 1, 1]
-    more = {
-        "added_tokens_decoder": {"9": {"content": "[P]", "special": True}},
-        "pad_token": "[P]",
-        "add_bos_token": True,
-    }
+    more: dict[str, Any] = {"added_tokens_decoder": {"9": {"content": "[P]", "special": True}}}
+    more |= {"pad_token": "[P]", "add_bos_token": True}
     padded = put(tmp_path / "p", {"vocab.json": GPT2, "merges.txt": MERGES, "tokenizer_config.json": more})
     assert Tokenizer.load(padded).pad_id == 9 and Tokenizer.load(padded).with_specials([1])[0] == [0, 1]
     put(padded, {"tokenizer_config.json": {"added_tokens_decoder": {"11": {"content": "[P]", "special": True}}}})
@@ -343,9 +335,6 @@ def test_settings_that_are_junk_load_or_are_refused(name: str, key: str, junk: o
     assert Tokenizer.load(folder).fingerprint == tokenizer.fingerprint
 
 
-# Templates
-
-
 def test_d5_the_template_of_tokenizer_json_decides(tmp_path: Path) -> None:
     definition = json.loads(Tokenizer.load(put(tmp_path, {"vocab.txt": lines(BERT)})).definition)
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
@@ -431,27 +420,15 @@ def test_d5_our_own_tokenizers_add_nothing_unless_asked() -> None:
     assert ours.mask_id not in ours.encode("o <mask>")
 
 
-# Lengths
-
-
-def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
-    """The lengths after truncation, by looking at every way: least difference, then the longer stays the longer."""
-    ways = [(x, y) for x in range(a + 1) for y in range(b + 1) if x + y == min(room, a + b)]
-    # Only the longer is cut while it is longer, so the shorter one keeps as much as an even share.
-    return min(ways, key=lambda way: (abs(way[0] - way[1]), -way[0] if a > b else -way[1]))
-
-
 def test_d6_truncation_takes_from_the_longer_text_and_padding_is_to_the_longest() -> None:
-    for a in range(7):
-        for b in range(7):
-            for room in range(15):
-                first, second, cut = truncate(list(range(a)), list(range(10, 10 + b)), room)
-                assert second is not None and cut == a + b - len(first) - len(second)
-                assert first == list(range(len(first))) and second == list(range(10, 10 + len(second)))
-                if room < a + b:
-                    assert (len(first), len(second)) == longest_first(a, b, room)
-                else:
-                    assert cut == 0
+    for a, b, room in product(range(7), range(7), range(15)):
+        first, second, cut = truncate(list(range(a)), list(range(10, 10 + b)), room)
+        assert second is not None and cut == a + b - len(first) - len(second)
+        assert first == list(range(len(first))) and second == list(range(10, 10 + len(second)))
+        # Of every way that of least difference: the longer is cut while it is longer, and it stays the longer
+        ways = [(x, y) for x in range(a + 1) for y in range(b + 1) if x + y == min(room, a + b)]
+        best = min(ways, key=lambda way: (abs(way[0] - way[1]), -way[0] if a > b else -way[1]))
+        assert (len(first), len(second)) == best
     assert truncate([1, 2, 3, 4, 5], [6, 7], 4) == ([1, 2], [6, 7], 3)
     assert truncate([1, 2, 3], None, 2) == ([1, 2], None, 1)
     assert truncate([1, 2, 3], [4], 3, side="left") == ([2, 3], [4], 1)

@@ -1,6 +1,10 @@
-"""Texts as examples: what is guessed, how tokens are hidden, and batches that can be sought (E1, E2)."""
+"""Many texts as ids and as examples: the library's ids, what is guessed and hidden, batches to be sought (E1, E2)."""
 
+import os
+import signal
+from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +12,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atento.base.errors import AtentoError
+from atento.config.recipe import TokenizerConfig
 from atento.data.batches.batch import Batch, Draw, MemoryStore, Ragged
 from atento.data.batches.masking import Masking
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives.causal import Causal
 from atento.data.objectives.masked import Masked
 from atento.data.objectives.preparation import windows
+from atento.text import bulk
+from atento.text.bulk import BulkEncoder, EncodingPool
+from atento.text.tokenizer import Tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 
 PAD, UNK, BOS, EOS, MASK, V = 0, 1, 2, 3, 4, 50
 
@@ -29,7 +39,6 @@ def masked(rate: float = 0.15) -> Masked:
 
 
 def lay_out(objective: Causal | Masked, rows: Ragged, chosen: list[int] | range, epoch: int, seed: int = 1) -> Batch:
-    """Those rows as that epoch shows them."""
     return objective.batch(MemoryStore({"ids": rows}), np.array(chosen), Draw(seed, epoch))
 
 
@@ -57,8 +66,7 @@ def test_e1_e2_what_is_hidden_is_counted_fairly_and_tokens_are_guessed_from_thos
     for got, share in zip(fates, (0.8, 0.1 - same, 0.1 + same)):
         assert abs(got - share * chosen) < 3 * np.sqrt(chosen * share * (1 - share))
     rows = Ragged([[BOS, 7, EOS]] * 10 + [[BOS, *range(5, 15), EOS]] * 4000)
-    batch = lay_out(masked(), rows, range(len(rows)), 0)
-    counts = (batch.labels["vocabulary"] >= 0).sum(dim=1)
+    counts = (lay_out(masked(), rows, range(len(rows)), 0).labels["vocabulary"] >= 0).sum(dim=1)
     assert counts[:10].tolist() == [1] * 10
     assert set(counts[10:].tolist()) == {1, 2}  # 15 % of ten
     assert abs(float(counts[10:].float().mean()) - 1.5) < 3 * 0.5 / np.sqrt(4000)
@@ -115,3 +123,83 @@ def test_windows_lose_nothing(ids: list[int], longest: int) -> None:
     assert max(map(len, lapped)) <= longest and min(map(len, lapped)) >= 2
     assert [token for piece in lapped for token in piece[1:]] == text[1:]  # each token is a label once
     assert all(a[-1] == b[0] for a, b in pairwise(lapped))
+
+
+LINES = ["o gato pulou alto.", "a casa é azul, não verde", "Σάς ΌΣΟΣ", "한국어 각", "cão co\u0301rrego 123"]
+TOKENIZERS = {
+    (kind, lower): train_tokenizer(TokenizerConfig(kind=kind, vocab_size=340, lowercase=lower), LINES)  # type: ignore[arg-type]
+    for kind in ("bpe", "unigram", "wordpiece", "word", "character", "byte")
+    for lower in (False, True)
+}
+# what normalisation looks at: marks, joining letters, blanks of all kinds, special tokens, capital sigma
+PIECES = ["a", "o", "\u0301", "\u1161", "\u11a8", "\u1100", "\u00a0", "\u2028", "\t", " ", "  ", "\u2581", "Σ", "<s>"]
+PIECES += ["<mask>", "<0x41>", "gato", "é", "\u00b4", "\u0345", "İ", "漢", ".", "7", "\ufeff", "\u200d", "\U00011127"]
+
+
+def by_text(encoder: BulkEncoder, texts: list[str]) -> list[list[int]]:
+    encoded = encoder.encode(texts)
+    ends = encoded.lengths.cumsum().tolist()
+    return [encoded.ids[start:end].tolist() for start, end in zip([0, *ends], ends)]
+
+
+@pytest.mark.parametrize("kind, lower", TOKENIZERS)
+def test_looked_up_words_give_the_ids_of_the_whole_text(kind: str, lower: bool) -> None:
+    tokenizer = TOKENIZERS[kind, lower]
+    encoder = BulkEncoder(tokenizer)  # one for all examples, so that words are looked up
+    assert tokenizer.splits_at_spaces == (kind not in ("character", "byte"))
+
+    @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | st.text(max_size=20), max_size=6))
+    def check(texts: list[str]) -> None:
+        assert by_text(encoder, texts) == tokenizer.encode_batch(texts)
+
+    check()
+
+
+def test_words_share_a_small_table_and_are_forgotten_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "_SLOTS", 3)
+    encoder = BulkEncoder(TOKENIZERS["bpe", False])
+    sizes = []
+    for text in ["o gato", "a casa", "x" * 80, "o gato alto", "o gato", "o gato"]:
+        assert by_text(encoder, [text]) == TOKENIZERS["bpe", False].encode_batch([text])
+        sizes.append(len(encoder._words))
+    assert sizes == [2, 4, 5, 3, 3, 3]
+    # Half the slots taken, so that searches pass over other words; words around 8, 16 and 64 bytes, and prefixes
+    monkeypatch.setattr(bulk, "_SLOTS", 8)
+    tokenizer = TOKENIZERS["bpe", False]
+    encoder = BulkEncoder(tokenizer)
+    words = ["gatopulou"[: 1 + n % 9] * (1 + n // 9) + "éa"[: n % 3] for n in range(110)]
+    for begin in range(0, 110, 10):
+        texts = [" ".join(words[: begin + 10]), "", " ", words[begin] + "  " + words[begin // 2]]
+        assert by_text(encoder, texts) == tokenizer.encode_batch(texts)
+    assert len(encoder._words) > 100
+    assert bulk.id_type(65_536).itemsize == 2 and bulk.id_type(65_537).itemsize == 4
+
+
+def test_worker_processes_answer_in_order_with_the_same_tokenizer(tmp_path: Path) -> None:
+    tokenizer = TOKENIZERS["bpe", False]
+    tokenizer.save(tmp_path / "tokenizer")
+    blocks = [[f"gato {number}", "", LINES[number % 5]] for number in range(20)]
+    for processes in (0, 2):
+        with EncodingPool(tmp_path / "tokenizer", processes) as pool:
+            for block, (texts, encoded) in zip(blocks, pool.encode(iter(blocks)), strict=True):
+                assert texts == block
+                assert encoded.ids.tolist() == [token for text in block for token in tokenizer.encode(text)]
+                assert encoded.lengths.tolist() == [len(tokenizer.encode(text)) for text in block]
+    # What a worker loads has the same fingerprint, and is split alike
+    for tokenizer in TOKENIZERS.values():
+        tokenizer.save(tmp_path / "t")
+        assert Tokenizer.load(tmp_path / "t").splits_at_spaces == tokenizer.splits_at_spaces
+
+
+def test_a_worker_that_ends_is_an_error(tmp_path: Path) -> None:
+    TOKENIZERS["bpe", False].save(tmp_path / "tokenizer")
+
+    def blocks(pool: EncodingPool) -> Iterator[list[str]]:
+        yield ["gato"]
+        for worker in pool._workers._workers:  # type: ignore[union-attr]
+            os.kill(worker.pid, signal.SIGKILL)
+            worker.wait()
+        yield ["gato"]
+
+    with EncodingPool(tmp_path / "tokenizer", 1) as pool, pytest.raises(AtentoError, match="ended with status -9"):
+        list(pool.encode(blocks(pool)))

@@ -172,9 +172,6 @@ def test_a_full_disk_says_so_and_the_command_goes_on(tmp_path: Path, monkeypatch
     assert make(recipe(tmp_path)).texts == 400
 
 
-# The order of an epoch
-
-
 @given(st.integers(1, 3000), st.integers(0, 5), st.integers(0, 3))
 def test_the_permutation_is_one(count: int, seed: int, epoch: int) -> None:
     order = permuted(np.arange(count), count, seed, epoch)
@@ -206,7 +203,6 @@ def batches(loaded: LoadedRecipe) -> Any:
 
 
 def targets(every: Any, update: int) -> list[int]:
-    """The targets of an update, in their order."""
     every_label = [labels for part in every.parts(update) for labels in part.batch.labels.values()]
     return [token for labels in every_label for token in labels[labels >= 0].tolist()]
 
@@ -275,9 +271,6 @@ def test_other_objectives_read_every_text(tmp_path: Path, windowed: None, task: 
     assert read == expected
 
 
-# Validation texts and overlap
-
-
 def test_held_out_texts_are_those_of_memory(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(text(120) + "gato azul\n" * 40, encoding="utf-8")
     stored = data_of(recipe(tmp_path, "data.held_out=12"), silent)
@@ -289,9 +282,7 @@ def test_held_out_texts_are_those_of_memory(tmp_path: Path) -> None:
     assert len(stored.train) == len(plain.train)
 
 
-@pytest.mark.parametrize(
-    "keys", [{}, {"tokenizer": {"kind": "bpe"}, "network": {}, "training": {}}], ids=["330", "fit"]
-)
+@pytest.mark.parametrize("keys", [{}, {"tokenizer": {"kind": "bpe"}, "network": {}, "training": {}}], ids=["no", "fit"])
 def test_a_tokenizer_learns_from_the_texts_of_memory_not_held_out(tmp_path: Path, keys: dict[str, Any]) -> None:
     random = np.random.default_rng(3)
     words = ["".join(random.choice(list("abcdeiou"), 7)) for _ in range(200)]

@@ -1,21 +1,25 @@
-"""Translation memories (.tmx), .xlf and .po: languages, codes inside texts, encodings, and every bad input."""
+"""Translation memories (.tmx), .xlf and .po, and columns of tables as lines: languages, codes, and every bad input."""
 
 # ruff: noqa: E501 (files are read line by line)
 
 import gzip
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from atento.base.errors import DataError, RecipeError
+from atento.base.errors import DataError, RecipeError, UsageError
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import endings_for
 from atento.config.tables.tasks import TASKS
 from atento.data.files import translation_units
 from atento.data.files.text_sources import texts_of
 from atento.data.records.reader import SOURCE_AND_TARGET, Records, read_records
+from atento_cli.cluster_option import _FLAGS, with_cluster
 from atento_cli.corpus.corpus_statistics import columns_seen
+from atento_cli.lines import LineOptions
 from atento_cli.table_columns import table_rows
 from failing import fails
 
@@ -35,9 +39,7 @@ def memory(*units: str) -> str:
     return HEAD + "".join(units) + "</body></tmx>"
 
 
-def read(
-    folder: Path, content: str | bytes, source: str = "en", target: str = "pt", file: str = "m.tmx", bad: bool = False
-) -> Records:
+def read(folder: Path, content, source="en", target="pt", file="m.tmx", bad=False) -> Records:
     raw = content.encode() if isinstance(content, str) else content
     (folder / file).write_bytes(gzip.compress(raw) if file.endswith(".gz") else raw)
     return read_records(SourceConfig(file=file, source=source, target=target), SOURCE_AND_TARGET, folder, skip_bad=bad)
@@ -57,9 +59,7 @@ GOOD = memory(
 )
 
 
-def test_texts_without_codes_in_the_languages_that_are_named_their_variants_and_every_reader_of_tables(
-    tmp_path: Path,
-) -> None:
+def test_texts_without_codes_in_the_languages_named_their_variants_and_every_reader_of_tables(tmp_path: Path) -> None:
     for file in ("m.tmx", "m.tmx.gz"):
         for target in ("pt-BR", "PT-br", "pt", "pt_BR"):
             content = GOOD.replace("pt-BR", "pt_br", target == "pt-BR")  # one of the two
@@ -82,8 +82,7 @@ def test_texts_without_codes_in_the_languages_that_are_named_their_variants_and_
     (seen,) = columns_seen([source], tmp_path, SOURCE_AND_TARGET)
     assert seen["columns"] == ["EN", "pt-BR", "es"] and seen["used"] == ["en", "pt"]
     assert list(texts_of(SourceConfig(file="m.tmx", text="es"), tmp_path)) == ["El gato"]
-    rows = table_rows(str(tmp_path / "m.tmx"), ["pt"], {})
-    assert [text for _, text in rows if text] == ["O gato  dorme", "b", "c"]
+    assert [text for _, text in table_rows(str(tmp_path / "m.tmx"), ["pt"], {}) if text] == ["O gato  dorme", "b", "c"]
     assert ".tmx" in endings_for(SOURCE_AND_TARGET) and ".tmx" not in endings_for(TASKS["tagging"].fields)
 
 
@@ -142,9 +141,7 @@ def test_files_of_translators_without_what_is_untranslated_fuzzy_without_a_langu
     ):
         for target in ("pt-BR", "pt_br", "pt"):
             records = read(tmp_path, content, "en", target, file=file)
-            assert list(records) == pairs and [records.where(row) for row in (0, 1)] == [
-                f"{file}:{line}" for line in lines
-            ]
+            assert list(records) == pairs and [*map(records.where, (0, 1))] == [f"{file}:{line}" for line in lines]
             assert records.warnings() == [f"{file}: 2 pairs untranslated or fuzzy left out"]
         with pytest.raises(DataError, match=rf"{file}: .* has the language 'fr'; the languages are 'en', 'p"):
             read(tmp_path, content, "en", "fr", file=file)
@@ -167,3 +164,70 @@ def test_files_of_translators_without_what_is_untranslated_fuzzy_without_a_langu
         ("x.po", waiting, r"x\.po: holds no sentence pair \(2 untranslated or fuzzy, 0 bad\)"),
     ):
         fails(DataError, message, read, tmp_path, content, file=file)
+
+
+ROWS = [("Ana, Rui", "Aña"), ("", "nada"), ('says "no".\nGoes.', "vai")]
+TEXTS = ["Ana, Rui", "", 'says "no". Goes.']
+
+
+def table(folder: Path, ending: str) -> str:
+    file = folder / f"t{ending}"
+    records = [{"id": str(number), "en": en, "pt": pt} for number, (en, pt) in enumerate(ROWS)]
+    if ending == ".xlsx":
+        book = pytest.importorskip("openpyxl").Workbook()
+        for row in (["id", "en", "pt"], *(list(record.values()) for record in records)):
+            book.active.append(row)
+        book.save(file)
+    elif ending == ".parquet":
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(arrow.Table.from_pylist(records), file)
+    elif ending == ".json":
+        file.write_text(json.dumps(records), encoding="utf-8")
+    elif ending == ".jsonl":
+        file.write_text("".join(f"{json.dumps({'tr': record})}\n" for record in records), encoding="utf-8")
+    elif ending == ".tsv":
+        file.write_text('id\ten\tpt\n0\tAna, Rui\tAña\n1\t\tnada\n2\tsays "no". Goes.\tvai\n', encoding="utf-8")
+    else:
+        text = 'id;en;pt\r\n0;Ana, Rui;Aña\r\n1;;nada\r\n2;"says ""no"".\r\nGoes.";vai\r\n'
+        file.write_bytes(text.encode("windows-1252"))
+    return str(file)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".xlsx", ".jsonl", ".json", ".parquet"])
+def test_a_column_of_any_table_is_a_line_for_each_row(tmp_path: Path, ending: str) -> None:
+    column = "tr.en" if ending == ".jsonl" else "en"
+    reading = {"delimiter": ";", "encoding": "windows-1252"} if ending == ".csv" else {}
+    assert [text for _, text in table_rows(table(tmp_path, ending), [column], reading)] == TEXTS
+
+
+def test_columns_by_number_have_no_header_two_are_a_pair_and_options_without_effect_are_refused(tmp_path: Path) -> None:
+    assert list(table_rows(table(tmp_path, ".tsv"), ["1", "2"], {}))[:2] == [(1, "en\tpt"), (2, "Ana, Rui\tAña")]
+    (tmp_path / "u.csv").write_text('en\n"a\nb"\nc\n', encoding="utf-8")
+    assert list(table_rows(str(tmp_path / "u.csv"), ["en"], {})) == [(2, "a b"), (4, "c")]
+    (tmp_path / "t.txt").write_text("a\n", encoding="utf-8")
+    fails(UsageError, r"--columns is for \.tsv, .* got .*t\.txt", list, table_rows(str(tmp_path / "t.txt"), ["a"], {}))
+    with pytest.raises(DataError, match=r"column 'english' is not in the header"):
+        list(table_rows(table(tmp_path, ".tsv"), ["english"], {}))
+    (tmp_path / "b.csv").write_text("id,en\n1,good\n2\n3,fine\n", encoding="utf-8")
+    rows = list(table_rows(str(tmp_path / "b.csv"), ["en"], {}))
+    bad: list[str] = []
+    assert list(LineOptions(file="b.csv", table=rows).lines(bad, None)) == ["good", "", "fine"]
+    assert len(bad) == 1 and "b.csv:3: 1 column" in bad[0]
+    fails(DataError, r"b\.csv:3: 1 column", LineOptions(file="b.csv", table=rows).lines, None, None)
+
+    def check(line: str, position: str) -> None:
+        raise DataError(f"{position}: bad")
+
+    with pytest.raises(DataError, match=r"b\.csv:2: bad"):  # the header is line 1
+        LineOptions(file="b.csv", table=rows[:1]).lines(None, check)
+    latin = {"encoding": "latin-1"}
+    for file, columns, reading in (("-", ["a"], {}), ("-", [], latin), ("t.parquet", ["a"], {"x": "y"})):
+        with pytest.raises(UsageError, match=rf"--columns and --reading are for a file, .* got {file}"):
+            list(table_rows(file, columns, reading))
+
+    def command(*, file: str, cluster: object, table: object) -> None:
+        raise AssertionError(table)
+
+    run: Callable[..., None] = with_cluster(command)
+    with pytest.raises(DataError, match="column '' is not in the header"):
+        run(**dict.fromkeys(_FLAGS) | {"file": table(tmp_path, ".tsv"), "columns": ""})

@@ -36,7 +36,6 @@ for _adjective in lexicon.ADJECTIVES:
 
 @pytest.fixture(scope="module")
 def pairs() -> list[Pair]:
-    """Sentences of every split."""
     written = [write(split, count, seed=11) for split, count in (("train", 6000), ("combinations", 3000))]
     return [*written[0], *written[1], *write("valid", 300, seed=11), *write("structures", 3000, seed=11)]
 
@@ -66,6 +65,8 @@ def _noun_phrases(pair: Pair) -> Iterator[tuple[str, list[str], str, list[str]]]
 
 
 def test_determiners_and_adjectives_agree_with_their_noun_and_few_adjectives_stand_before_it(pairs: list[Pair]) -> None:
+    early = {form for adjective in lexicon.ADJECTIVES if adjective.before for form in adjective.forms}
+    assert {"bom", "boa", "primeira", "melhores"} <= early
     checked = 0
     for pair in pairs:
         for determiner, before, noun, after in _noun_phrases(pair):
@@ -79,14 +80,10 @@ def test_determiners_and_adjectives_agree_with_their_noun_and_few_adjectives_sta
                     readings &= ADJECTIVE_FORMS[adjective]
                     checked += 1
             assert readings, (pair.target, determiner, before, noun, after)
-    assert checked > 5000
-    early = {form for adjective in lexicon.ADJECTIVES if adjective.before for form in adjective.forms}
-    assert {"bom", "boa", "primeira", "melhores"} <= early
-    for pair in pairs:
-        for _, before, _, after in _noun_phrases(pair):
             assert set(before) <= early, pair.target
             if pair.structure != "comparison":
                 assert not set(after) & early, pair.target
+    assert checked > 5000
 
 
 def test_predicates_agree_with_their_subject_and_articles_are_contracted_or_not_there(pairs: list[Pair]) -> None:
@@ -133,24 +130,21 @@ def test_nouns_names_and_adjectives_are_aligned_with_their_translation(pairs: li
     for noun in lexicon.NOUNS:
         translations.setdefault(noun.english.lower(), set()).update({noun.portuguese, noun.feminine})
         translations.setdefault(noun.english_plural.lower(), set()).add(noun.portuguese_plural)
+    people = {name.english[0] for name in lexicon.PEOPLE}
+    forms = {a.english: {form.lower() for form in a.forms} for a in lexicon.ADJECTIVES}
     checked = 0
     for pair in pairs:
         for i, (word, tag) in enumerate(zip(pair.source_words, pair.source_tags)):
+            linked = [pair.target_words[j] for k, j in pair.alignment if k == i]
             known = translations.get(word.lower().removesuffix("'s")) if tag == "NOUN" else None
             if known is not None:
-                linked = {pair.target_words[j].lower() for k, j in pair.alignment if k == i}
-                assert linked & {form.lower() for form in known}, pair
+                assert {one.lower() for one in linked} & {form.lower() for form in known}, pair
                 checked += 1
-    assert checked > 10_000
-    people = {name.english[0] for name in lexicon.PEOPLE}
-    forms = {a.english: {form.lower() for form in a.forms} for a in lexicon.ADJECTIVES}
-    for pair in pairs:
-        for i, word in enumerate(pair.source_words):
-            linked = [pair.target_words[j] for k, j in pair.alignment if k == i]
             if word in people:
                 assert linked == [word], pair
-            elif word in forms and pair.source_tags[i] == "ADJ":
+            elif word in forms and tag == "ADJ":
                 assert len(linked) == 1 and linked[0].lower() in forms[word], pair
+    assert checked > 10_000
 
 
 def test_do_support_not_contractions_and_entities_on_both_sides(pairs: list[Pair]) -> None:
@@ -188,8 +182,7 @@ def test_do_support_not_contractions_and_entities_on_both_sides(pairs: list[Pair
             found.add(entity.label)
         assert sorted(sides["source"]) == sorted(sides["target"])
         tagged = sum(tag == "PROPN" for tag in pair.target_tags)
-        covered = sum(e.end - e.start for e in pair.entities if e.side == "target")
-        assert tagged == covered, pair
+        assert tagged == sum(e.end - e.start for e in pair.entities if e.side == "target"), pair
     assert found == {"PER", "LOC", "ORG"}
 
 

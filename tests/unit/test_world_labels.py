@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,8 @@ from atento.data.records.reader import read_records
 from atento.data.records.values import Span
 from atento_world import LABELLINGS, SPLITS, Pair, labelled, lexicon, write
 from atento_world.inflection import conjugate
+from atento_world.labelling import similarity
+from atento_world.scenes import Participant, Place, Scene
 from failing import fails
 
 # Forms of the Portuguese verbs, from the conjugation tables: form -> the tenses and numbers that it may have.
@@ -60,7 +63,6 @@ def _simple(labels: str, count: int) -> list[tuple[dict[str, Any], Any]]:
 
 
 def _verbs(pair: Any) -> list[str]:
-    """The words of the clause that are verbs, by the tags."""
     return [word.lower() for word, tag in zip(pair.target_words, pair.target_tags) if tag in ("VERB", "AUX")]
 
 
@@ -77,8 +79,7 @@ def test_tense_and_number_are_those_of_the_verb_forms_and_negation_and_questions
     for example, pair in examples:
         assert example["label"] in NUMBERS[_verbs(pair)[0]], pair.target
         assert len(NUMBERS[_verbs(pair)[0]]) == 1 or pair.target_words[0] in ("Eu", "Nós"), pair.target
-    examples = _examples("negation")[:400] + labelled("negation", "structures", 100)
-    for example in examples:
+    for example in _examples("negation")[:400] + labelled("negation", "structures", 100):
         words = set(re.findall(r"\w+", example["text"].lower()))
         assert (example["label"] == "negative") <= bool(words & {"não", "nunca"}), example
     simple = _simple("negation", 300)
@@ -204,11 +205,6 @@ def test_entailment_and_similarity_by_the_words_of_both_sentences() -> None:
     assert min(map(len, shares.values())) > 60
     assert sum(shares[True]) / len(shares[True]) > sum(shares[False]) / len(shares[False]) + 0.25
     # Six roles, of which the doer's adjective and the place differ; then all but the verb
-    from dataclasses import replace
-
-    from atento_world.labelling import similarity
-    from atento_world.scenes import Participant, Place, Scene
-
     boy, cat, door = (Participant(noun=lexicon.noun(word)) for word in ("boy", "cat", "door"))
     tired, old = (entry for entry in lexicon.ADJECTIVES if entry.english in ("tired", "old"))
     garden = Place(lexicon.PLACES[0], Participant(noun=lexicon.noun("garden")))
@@ -233,13 +229,11 @@ def test_answers_are_in_the_sentence_of_the_question() -> None:
             word = next(word for word in words_of_roles if example["question"].startswith(word))
             role = names[word]
             roles[role] += 1
-            sentence = next(
-                part for part in re.split(r"(?<=\.) ", context) if text in part and _missing(example, part, word) < 2
-            )
+            parts = re.split(r"(?<=\.) ", context)
+            sentence = next(part for part in parts if text in part and _missing(example, part, word) < 2)
             assert context.index(sentence) <= start < context.index(sentence) + len(sentence)
             assert (role == "doer") == sentence.startswith(text), example
-            others = [part for part in re.split(r"(?<=\.) ", context) if part != sentence]
-            assert all(_missing(example, part, word) for part in others), example
+            assert all(_missing(example, part, word) for part in parts if part != sentence), example
         assert min(roles.values()) > 20 and len(roles) == 4
 
 
