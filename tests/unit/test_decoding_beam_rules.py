@@ -171,32 +171,6 @@ def test_h6_groups_equal_the_slow_search(
         assert_same(found[row], slow(chain, row, strategy, most[row]))
 
 
-def test_h6_groups_by_hand() -> None:
-    """Alone, both places follow "2" and "3" of .5 and .4. Two groups of one: the first takes "2"; told off by 1, "2"
-    falls to .5/e = .18 in the second, which takes "3". Told off by 0.1 it stays the best: both write the same."""
-    toy = Written(5, {(): {A: 0.5, C: 0.4, 4: 0.1}})
-    far = generate(toy, ids(0), Beam(2, 0.0, 2, groups=2, diversity=1.0), max_new_tokens=4)[0]
-    near = generate(toy, ids(0), Beam(2, 0.0, 2, groups=2, diversity=0.1), max_new_tokens=4)[0]
-    assert [h.ids for h in far] == [[A], [C]] and [h.ids for h in near] == [[A]]
-    assert [math.exp(h.log_prob) for h in far] == pytest.approx([0.5, 0.4])  # what was taken off is not told
-
-
-def best_by_end(toy: Written, width: int) -> list[list[int]]:
-    """The best ids of the three ends: filled, likely, sure."""
-    ends: Any = ("filled", "likely", "sure")
-    return [generate(toy, ids(0), Beam(width, until=until), max_new_tokens=6)[0][0].ids for until in ends]
-
-
-def test_h7_the_three_ends_differ_by_hand() -> None:
-    """k = 1. "</s>" has .6 and is found at once: filled. "2" has .4, then is certain for three steps: log .4 / 4 = -.23
-    is better than log .6 = -.51, but at its present length of one it is not (-.92): likely stops, sure goes on."""
-    toy = Written(3, {(): {EOS: 0.6, A: 0.4}, (A,): {A: 1.0}, (A, A): {A: 1.0}, (A, A, A): {EOS: 1.0}})
-    assert best_by_end(toy, 1) == [[], [], [A, A, A]]
-    # k = 2: "</s>" (.3, -1.2 each) and "2 </s>" (.12, -1.06) fill the beam; "2 2" (.42, -.43) is already better
-    toy = Written(4, {(): {EOS: 0.3, A: 0.6, C: 0.1}, (A,): {A: 0.7, EOS: 0.2, C: 0.1}})
-    assert best_by_end(toy, 2) == [[A], [A, A], [A, A]]
-
-
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), width=st.integers(1, 5), penalty=st.sampled_from([0.0, 0.6, 1.0, 2.0]))
 def test_h7_searching_longer_never_finds_worse_and_sure_misses_nothing(seed: int, width: int, penalty: float) -> None:
@@ -229,14 +203,6 @@ def slow_without_end(chain: Chain, sentence: int, strategy: Beam, most: int) -> 
                 best = max(best, total / length**strategy.length_penalty)
         live = [one for one in grown if one[1][-1] != EOS][: strategy.width]
     return best
-
-
-def test_h9_rules_decide_the_order_and_scores_stay_the_models_own() -> None:
-    """ "2 2" has .6·.8 but the second "2" costs 0.7, so that "3 4" of .4·.9 = .36 stands before .48·e^-.7 = .24."""
-    toy = Written(5, {(): {A: 0.6, C: 0.4}, (A,): {A: 0.8, 4: 0.2}, (C,): {4: 0.9, A: 0.1}})
-    found = generate(toy, ids(0), Beam(2, 0.0, 2), max_new_tokens=4, rules=[dearer])[0]
-    assert [h.ids for h in found] == [[C, 4], [A, A]]
-    assert [math.exp(h.score) for h in found] == pytest.approx([0.36, 0.48])
 
 
 @settings(max_examples=110)
