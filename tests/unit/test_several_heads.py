@@ -198,6 +198,8 @@ def test_a_view_of_a_head_shares_the_weights_and_has_the_name_of_its_kind() -> N
     ids = torch.tensor([[5, 6, 7]])
     assert [head.name for head in view.config.heads] == ["classification"] and len(encoder.config.heads) == 3
     wanted = encoder.read("more", encoder(ids))
+    weight, bias = (encoder.get_parameter(f"heads.more.out.{part}") for part in ("weight", "bias"))
+    torch.testing.assert_close(wanted, F.linear(encoder(ids).hidden[:, 0], weight, bias))  # of the first token
     assert torch.equal(view.read("classification", view(ids)), wanted)
     heads = {name for name in view.state_dict() if name.startswith("heads.")}
     assert heads == {f"heads.classification.out.{part}" for part in ("weight", "bias")}
