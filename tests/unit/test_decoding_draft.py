@@ -19,7 +19,7 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import MaskConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.sections.recurrent import RecurrentConfig
-from atento.decoding import Beam, Greedy, Hypothesis, Sample, draft_verification, generate
+from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
 from atento.decoding.choosing import apply_rules
 from atento.decoding.contract import Request
 from atento.decoding.draft_proposals import Draft, PromptLookup
@@ -253,29 +253,6 @@ def test_a_seed_gives_the_same_samples_with_a_draft_by_a_network_in_any_batch() 
     for row, limit in enumerate((8, 3, 5)):
         settings = {"max_new_tokens": limit, "eos_id": (2,), "seed": [4 + row], "draft": draft}
         assert generate(chain, ids[row : row + 1], Sample(n=3), **settings)[0] == outputs[row]
-
-
-def test_a_wrong_acceptance_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    search, draft = draft_verification.DraftedSearch, Draft(ngrams=False, network=random_chain(2), tokens=2)
-
-    def unchecked(self: object, output: object, scores: Tensor, proposed: int, q: Tensor) -> int:
-        return proposed
-
-    def without_remainder(
-        self: draft_verification.DraftedSearch, output: object, scores: Tensor, proposed: int, q: Tensor
-    ) -> int:
-        p = shaped(scores, self.filters)[0].exp().double()
-        first, second = torch.rand(2, generator=GENERATOR, dtype=torch.float64)
-        if float(first * q[proposed]) < float(p[proposed]):
-            return proposed
-        return int(torch.searchsorted(p.cumsum(0), second * p.sum(), right=True))  # not from max(0, p - q)
-
-    for wrong in (unchecked, without_remainder):
-        monkeypatch.setattr(search, "_accepted_or_drawn", wrong)
-        assert drawn_p_value(draft, Sample(), (), 800) < 1e-4
-
-
-GENERATOR = torch.Generator().manual_seed(11)
 
 
 def test_a_near_tie_is_decided_by_steps_over_one_token_and_equal_logits_give_the_first() -> None:

@@ -21,7 +21,7 @@ from atento.decoding.trace import Trace
 from atento.metrics.mbr_utilities import UTILITIES, embedding_utility
 from atento.metrics.rouge import unicode_words
 from atento.notes.listing_mbr import calculate_bleu, from_function, minimum_bayes_risk
-from atento_lab.notes.checks.mbr import ORDER_EXAMPLE, mbr_listing, minimum_risk, smoothed_bleu
+from atento_lab.notes.checks.mbr import ORDER_EXAMPLE
 from atento_lab.notes.checks.toys import ToyLanguageModel, ToySeq2Seq, random_chain, table_chain
 from benchmarks.mbr import agreement, measure_mbr, noisy_candidates
 from failing import fails
@@ -211,13 +211,6 @@ def sources(count: int) -> torch.Tensor:
     return torch.arange(count).unsqueeze(1)
 
 
-@pytest.mark.slow  # `test_row[H10]` of the gate is this check
-def test_h10_decoder_is_brute_force_over_its_samples() -> None:
-    """Row by row, over the outputs that Sample draws with the same seed: three loops, sacrebleu inside."""
-    finding = minimum_risk()
-    assert finding.passed, finding.value
-
-
 def test_h10_hypotheses_keep_their_log_probs_and_score_by_utility() -> None:
     chain = random_chain(vocab_size=4)
     found = generate(chain, sources(6), MBR("f1", Sample(n=20), n_best=5), max_new_tokens=MOST, seed=3)
@@ -325,38 +318,6 @@ def test_strategies_that_cannot_be() -> None:
         ({"confidence": 0}, "`confidence` must lie between 0 and 1: got 0"),
     ):
         fails(ValueError, said, MBR, **options)
-
-
-def test_k4_order_of_arguments() -> None:
-    """Spec section 3 and error 40: the listing picks #1 (.7340), the right order #2 (.7366 against .7447)."""
-    finding = mbr_listing()
-    assert finding.passed, finding.value
-    assert finding.notes["picked"] == 1 and finding.notes["risks of #1 and #2"][0] == pytest.approx(0.7340, abs=5e-5)
-
-
-def listing_of_the_notes(candidates: list[str], bleu: Callable[[list[str], list[str]], float]) -> str:
-    """As it stands there, to show what it does."""
-    least, best = float("inf"), ""
-    for candidate in candidates:
-        risk = sum((1 - bleu(candidate.split(), other.split())) / len(candidates) for other in candidates)
-        if risk < least:
-            least, best = risk, candidate
-    return best
-
-
-def test_k4_listing_of_the_notes_is_the_swapped_one() -> None:
-    """Their loops on random sets: always the choice of our function with the arguments swapped, often not the right."""
-    draw, wrong = np.random.default_rng(1), 0
-    for _ in range(60):
-        texts = [" ".join(draw.choice(list("abcde"), size)) for size in draw.integers(4, 7, 5)]
-        theirs = listing_of_the_notes(texts, smoothed_bleu)
-        swapped = from_function(lambda reference, candidate: smoothed_bleu(candidate, reference))
-        risks = choice(texts, None, swapped)
-        assert risks.expected[texts.index(theirs)] == pytest.approx(risks.expected[risks.best], abs=1e-12)
-        given: Any = {"generate_candidates": lambda *_, texts=texts: texts, "utility": from_function(smoothed_bleu)}
-        own = minimum_bayes_risk(None, "", 5, **given)
-        wrong += own != theirs
-    assert wrong >= 4
 
 
 def test_k4_takes_the_notes_models_and_batches() -> None:

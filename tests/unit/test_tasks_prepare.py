@@ -36,14 +36,6 @@ PAIRS = write("train", 40)
 TEXTS = [text for pair in PAIRS for text in (pair.source, pair.target)]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def recipe(train: Any = (), valid: Any = (), test: Any = (), **parts: Any) -> Recipe:
     data = DataConfig(train=tuple(train), valid=tuple(valid), test=tuple(test), **parts.pop("data", {}))
     return Recipe(task="translation", data=data, **parts)
