@@ -171,40 +171,6 @@ def test_h6_groups_equal_the_slow_search(
         assert_same(found[row], slow(chain, row, strategy, most[row]))
 
 
-@settings(max_examples=40)
-@given(seed=st.integers(0, 10_000), width=st.integers(1, 5), penalty=st.sampled_from([0.0, 0.6, 1.0, 2.0]))
-def test_h7_searching_longer_never_finds_worse_and_sure_misses_nothing(seed: int, width: int, penalty: float) -> None:
-    """The three walk the same beginnings, each further than the one before; none could have gained from "sure" on."""
-    chain = Chain.random(seed, 2, 5)
-
-    def best(until: Any) -> list[list[Hypothesis]]:
-        return generate(chain, ids(0, 1), Beam(width, penalty, until=until), max_new_tokens=8)
-
-    for row, several in enumerate(zip(best("filled"), best("likely"), best("sure"))):
-        scores = [one[0].score for one in several if one[0].finished]
-        assert scores == sorted(scores)
-        forever = slow_without_end(chain, row, Beam(width, penalty), 8)
-        if several[2][0].finished:
-            assert several[2][0].score == pytest.approx(forever, abs=1e-9)
-
-
-def slow_without_end(chain: Chain, sentence: int, strategy: Beam, most: int) -> float:
-    """The best finished score when the beam is walked to the limit."""
-    live: list[tuple[float, list[int]]] = [(0.0, [])]
-    best = -math.inf
-    for length in range(1, most + 1):
-        grown = []
-        for total, tokens in live:
-            scores = enumerate(chain.log_probs(sentence, [START, *tokens]))
-            grown += [(total + score, [*tokens, token]) for token, score in scores]
-        grown.sort(key=lambda one: -one[0])
-        for total, tokens in grown[: strategy.width]:
-            if tokens[-1] == EOS:
-                best = max(best, total / length**strategy.length_penalty)
-        live = [one for one in grown if one[1][-1] != EOS][: strategy.width]
-    return best
-
-
 @settings(max_examples=110)
 @given(
     seed=st.integers(0, 10_000),

@@ -20,7 +20,7 @@ from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import OBJECTIVES
 from atento.data.batches.batch import Batch, Distillation, Part
-from atento.networks import Decoder, Network, build_network
+from atento.networks import Network, build_network
 from atento.networks.vocabulary import cross_entropy, plain_cross_entropy
 from atento.tasks.teacher_outputs import token_vectors, with_outputs
 from atento.training.losses import Call, losses
@@ -197,8 +197,7 @@ def test_the_loss_of_a_head_is_that_of_two_passes_and_teachers_see_both() -> Non
 def test_an_update_of_several_parts_is_divided_by_all_targets_and_passes_come_to_agree() -> None:
     """Gradients are the sum of those of the parts, each with dropout of its number, by all targets."""
     for setting in ({}, {"activation_checkpointing": True}):
-        torch.manual_seed(1)
-        network = build_network(NetworkConfig("decoder", vocab_size=23, d_model=16, n_heads=2, n_layers=1, dropout=0.2))
+        network = language_model(1, 16, 0.2)
         config = TrainingConfig(clip=0.0, seed=3, r_drop=ALPHA, label_smoothing=0.1, **setting)
         parts = [
             Part(Batch({"ids": IDS}, {"vocabulary": TOKENS})),
@@ -222,8 +221,7 @@ def test_an_update_of_several_parts_is_divided_by_all_targets_and_passes_come_to
     # After some updates, the divergence between two passes is a part of what it is without
 
     def divergence(alpha: float) -> float:
-        torch.manual_seed(1)
-        network = build_network(NetworkConfig("decoder", vocab_size=23, d_model=16, n_heads=2, n_layers=1, dropout=0.3))
+        network = language_model(1, 16, 0.3)
         batch = Batch({"ids": IDS}, {"vocabulary": F.pad(IDS[:, 1:], (0, 1), value=-1)})
         updater = Updater(network, TrainingConfig(warmup=0, r_drop=alpha, label_smoothing=0.0), "float32")
         for step in range(1, 41):
@@ -260,8 +258,7 @@ def test_what_cannot_be_is_refused_in_one_sentence() -> None:
     refused = {"replaced-token", "bidirectional", "window", "numbers", "multiple-negatives", "cosine", "cosent"}
     refused |= {"simcse", "tsdae", "triplet", "pointwise", "ranknet", "listnet", "lambda-loss"}
     assert {kind for kind, row in OBJECTIVES.items() if not row.gives_probabilities} == refused
-    network = build_network(NetworkConfig("decoder", vocab_size=23, d_model=16, n_heads=2, n_layers=1, dropout=0.0))
-    batch = Batch({"ids": IDS}, {"vocabulary": TOKENS})
+    network, batch = language_model(1, 16), Batch({"ids": IDS}, {"vocabulary": TOKENS})
     with pytest.raises(RecipeError, match=r"this network has none: raise `network\.dropout`, or set it to 0; got 5"):
         losses(network.train(), batch, Call(Randomness(1), r_drop=ALPHA))
 
@@ -342,9 +339,7 @@ def test_sets_numbers_and_shares_of_teachers_and_outputs_beside_the_labels_that_
     assert batch.settings["tag teacher"] is teaching
 
 
-def language_model(seed: int, d_model: int) -> Decoder:
+def language_model(seed: int, d_model: int, dropout: float = 0.0) -> Any:
     torch.manual_seed(seed)
     sizes: dict[str, Any] = {"vocab_size": 23, "d_model": d_model, "d_ff": 2 * d_model, "n_heads": 2, "n_layers": 1}
-    network = build_network(NetworkConfig("decoder", **sizes, dropout=0.0))
-    assert isinstance(network, Decoder)
-    return network
+    return build_network(NetworkConfig("decoder", **sizes, dropout=dropout))
