@@ -32,7 +32,6 @@ from atento.data.batches.masking import (
     WordIds,
     word_numbers,
 )
-from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.masked import inside
 from atento.data.objectives.preparation import Preparation
@@ -58,16 +57,10 @@ def prepared(kind: str) -> Preparation:
     return Preparation(recipe, network, tokenizer, Split({"text": TEXTS}, ""), "bos-eos")
 
 
-def planned(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    made = batches_for(preparation, (config,))
-    assert isinstance(made, PlannedBatches)
-    return made
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_e2_words_are_hidden_as_a_whole_and_those_of_many_texts_are_those_of_each(kind: str) -> None:
     preparation = prepared(kind)
-    made = planned(preparation, ObjectiveConfig("masked", unit="words"))
+    made = batches_for(preparation, (ObjectiveConfig("masked", unit="words"),))
     hidden_words = tokens = chosen = 0
     for epoch in range(3):
         batch = made.batch(np.arange(len(TEXTS)), epoch)
@@ -198,7 +191,7 @@ def test_e5_short_texts_have_a_hidden_word_and_spans_within_them(n_words: int, r
 
 def boundary_batch() -> tuple[Preparation, Batch]:
     preparation = prepared("bpe")
-    return preparation, planned(preparation, ObjectiveConfig("span-boundary")).batch(np.arange(6))
+    return preparation, batches_for(preparation, (ObjectiveConfig("span-boundary"),)).batch(np.arange(6))
 
 
 def test_e5_the_boundary_labels_are_the_hidden_tokens_of_masked_objectives() -> None:

@@ -26,7 +26,6 @@ from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.causal import Prefix
 from atento.data.objectives.denoising import Noise, SpanCorruption, corrupt, restored, sentence_numbers
-from atento.data.objectives.masked import NextSentence
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.data.records.splits import Split
@@ -107,9 +106,8 @@ def pairs_of(made: PlannedBatches, epoch: int) -> list[tuple[int, int, int]]:
 def test_e4_half_of_the_second_sentences_follow_and_every_false_one_is_of_another_document(tokenizer) -> None:
     texts = [f"Primeira {n}. Segunda {n}. Terceira {n}." for n in range(40)]
     made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
-    assert isinstance(made, PlannedBatches) and len(made) == 80  # two pairs a document
+    assert len(made) == 80  # two pairs a document
     objective, store = made.objective, made.stores.first
-    assert isinstance(objective, NextSentence)
     follows = 0
     for epoch in range(4):
         for first, second, answer in pairs_of(made, epoch):
@@ -126,7 +124,6 @@ def test_e4_half_of_the_second_sentences_follow_and_every_false_one_is_of_anothe
     assert segments.max() == 1 and batch.counts()["next-sentence"] == 8
     texts = ["Um gato. Dois gatos. Três gatos. Quatro gatos.", "Um rato. Dois ratos."]
     made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
-    assert isinstance(made, PlannedBatches) and isinstance(made.objective, NextSentence)
     store, follows = made.stores.first, 0
     documents, seen = store["document"].flat.tolist(), set()
     for epoch in range(300):
@@ -147,7 +144,6 @@ def test_e4_the_pairs_of_a_part_have_about_the_same_length_in_every_epoch(tokeni
     sentences = ["Um " + " ".join(["gato"] * count) + "." for count in counts]
     texts = [" ".join(sentences[row : row + 4]) for row in range(0, 800, 4)]
     made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
-    assert isinstance(made, PlannedBatches)
     made.divide(len(made) // 8)
     for epoch in (0, 1):
         lengths = [made.batch(part, epoch).lengths["ids"] for update in made.plan(epoch) for part in update]
@@ -212,7 +208,6 @@ def test_a_mixture_gives_each_member_its_share_in_order_and_can_be_entered_anywh
     network = NetworkConfig("encoder", heads=(HeadConfig("masked-language-model"),))
     given = preparation(tokenizer, network, SENTENCES * 20)
     made = batches_for(given, (ObjectiveConfig("masked"), ObjectiveConfig("causal", share=2.0, weight=0.5)))
-    assert isinstance(made, Mixture)
     kinds = {(part.batch.mask is None, part.weights.get("vocabulary", 1.0)) for u in range(6) for part in made.parts(u)}
     assert kinds == {(True, 1.0), (False, 0.5)}
     # What an update holds is a function of its number, across the blocks in which members are drawn
@@ -317,7 +312,6 @@ def test_the_target_is_the_clean_text_and_sentences_are_those_of_the_text(kind: 
     network = NetworkConfig("encoder-decoder", vocab_size=tokenizer.vocab_size)
     preparation = Preparation(recipe, network, tokenizer, Split({"text": TEXTS}, ""))
     made = batches_for(preparation, (ObjectiveConfig("denoising", rotation=0.5, deletion=0.1),))
-    assert isinstance(made, PlannedBatches)
     batch = made.batch(np.arange(3))
     for row, text in enumerate(TEXTS):
         labels = batch.labels["vocabulary"][row]

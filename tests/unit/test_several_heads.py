@@ -47,9 +47,7 @@ TRAINING = TrainingConfig(learning_rate=1e-2, warmup=0, weight_decay=0.1, clip=0
 
 def network(config: NetworkConfig = CONFIG) -> Encoder:
     torch.manual_seed(1)
-    made = build_network(config).to(torch.float64)
-    assert isinstance(made, Encoder)
-    return made
+    return build_network(config).to(torch.float64)
 
 
 def batches_of(head: HeadConfig, budget: int = 8, count: int = 40) -> PlannedBatches:

@@ -167,9 +167,7 @@ def batches(tokenizer: Tokenizer, pairs: Split, say: Any = print, max_len: int =
 
 
 def batches_for(made: Recipe, tokenizer: Tokenizer, pairs: Split, say: Any = print) -> PlannedBatches:
-    found = training_batches(made, network_for(made, tokenizer, pairs), tokenizer, pairs, say)
-    assert isinstance(found, PlannedBatches)
-    return found
+    return training_batches(made, network_for(made, tokenizer, pairs), tokenizer, pairs, say)  # type: ignore[return-value]
 
 
 def test_every_pair_is_seen_once_an_epoch_as_written_but_for_long_and_blank_ones_and_drawn_subwords_spell_it(
