@@ -50,9 +50,6 @@ def preparation(tokenizer: Tokenizer, network: NetworkConfig, texts: list[str], 
     return Preparation(loaded.recipe, sized, tokenizer, Split({"text": texts}, ""), "bos-eos")
 
 
-# Span corruption --------------------------------------------------------------------------------------------------
-
-
 def test_e3_the_published_sentence_and_what_is_refused(tokenizer: Tokenizer) -> None:
     """Raffel et al. 2020, figure 2; the notes' sentence."""
     words = ["Thank", "you", "for", "inviting", "me", "to", "your", "party", "last", "week", "."]
@@ -90,8 +87,6 @@ def test_e3_spans_are_as_many_as_the_rate_says_and_the_inverse_restores_the_text
     batch = objective.batch(store, np.array([0]), Draw(1, epoch))
     assert batch.counts() == {"vocabulary": int(objective.sizes(store)[0])}
 
-
-# Next sentence ----------------------------------------------------------------------------------------------------
 
 HEADS = HeadConfig("masked-language-model"), HeadConfig("next-sentence")
 ENCODER = NetworkConfig("encoder", embedding=InputConfig(segments=2), pooler=True, heads=HEADS)
@@ -153,9 +148,6 @@ def test_e4_the_pairs_of_a_part_have_about_the_same_length_in_every_epoch(tokeni
         assert made.padding(epoch) < 0.2
 
 
-# Prefix -----------------------------------------------------------------------------------------------------------
-
-
 def test_e7_a_prefix_has_no_labels_and_sees_itself_whole(tokenizer: Tokenizer) -> None:
     made = batches_for(preparation(tokenizer, NetworkConfig("decoder"), SENTENCES), (ObjectiveConfig("prefix"),))
     batch = made.parts(0).__next__().batch
@@ -170,9 +162,6 @@ def test_e7_a_prefix_has_no_labels_and_sees_itself_whole(tokenizer: Tokenizer) -
     labels = Prefix(0).batch(store, np.arange(600), Draw(1, 0)).labels["vocabulary"]
     counts = torch.bincount((labels >= 0).sum(dim=1), minlength=5).tolist()
     assert counts[0] == counts[4] == 0 and all(abs(count - 200) < 5 * (600 * 2 / 9) ** 0.5 for count in counts[1:4])
-
-
-# Mixtures ---------------------------------------------------------------------------------------------------------
 
 
 class Numbered:
@@ -217,9 +206,6 @@ def test_a_mixture_gives_each_member_its_share_in_order_and_can_be_entered_anywh
 
 
 MADE = mixture()
-
-
-# Recipes ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_moves_and_shows_its_examples() -> None:
@@ -308,10 +294,9 @@ def test_the_target_is_the_clean_text_and_sentences_are_those_of_the_text(kind: 
     parts = [tokenizer.decode([i for i, n in zip(ids, numbers) if n == number]).strip() for number in range(3)]
     said = ("O gato dorme.", "Ele sonha com peixe!", "A casa é azul?")
     assert parts == [tokenizer.decode(tokenizer.encode(sentence)) for sentence in said]
-    recipe = load_recipe({"task": "span-corruption", "data": {"train": {"world": "train"}}}).recipe
-    network = NetworkConfig("encoder-decoder", vocab_size=tokenizer.vocab_size)
-    preparation = Preparation(recipe, network, tokenizer, Split({"text": TEXTS}, ""))
-    made = batches_for(preparation, (ObjectiveConfig("denoising", rotation=0.5, deletion=0.1),))
+    network = NetworkConfig("encoder-decoder")
+    noise = ObjectiveConfig("denoising", rotation=0.5, deletion=0.1)
+    made = batches_for(preparation(tokenizer, network, TEXTS), (noise,))
     batch = made.batch(np.arange(3))
     for row, text in enumerate(TEXTS):
         labels = batch.labels["vocabulary"][row]

@@ -92,8 +92,6 @@ def test_bfloat16_stays_within_its_rounding(monkeypatch: pytest.MonkeyPatch) -> 
         assert float((one.double() - other).norm() / other.norm()) < 0.01
 
 
-# Heads: each against PyTorch's own functions on the logits of two passes ---------------------------------------------
-
 IDS = torch.randint(5, 23, (4, 7), generator=torch.Generator().manual_seed(1))
 TOKENS = torch.where(torch.arange(7) % 3 == 1, IDS, -1)
 MASK = torch.arange(7) < torch.tensor([[7], [5], [4], [6]])
@@ -189,9 +187,6 @@ def test_the_loss_of_a_head_is_that_of_two_passes_and_teachers_see_both() -> Non
     plain = losses(network, Batch(INPUTS, {"classification": LABELS}), Call(Randomness(3, 1), r_drop=ALPHA))
     expected = 0.7 * plain["classification"][0].detach() + 0.3 * (alone[0] + alone[1]) / 2
     torch.testing.assert_close(loss(0.3, ALPHA, 0), expected)
-
-
-# Training and recipes ------------------------------------------------------------------------------------------------
 
 
 def test_an_update_of_several_parts_is_divided_by_all_targets_and_passes_come_to_agree() -> None:

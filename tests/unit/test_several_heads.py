@@ -1,7 +1,6 @@
 """Several heads on one encoder: losses and gradients by hand, updates of one task, a view of one head, recipes."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from types import SimpleNamespace
@@ -233,22 +232,20 @@ def test_a_recipe_of_several_tasks_reads_back_equal_is_one_for_each_and_what_it_
     assert quality({"mean": 0.5, "accuracy[a]": 0.25, "nll": 2.0}, recipe.deciding) == (0.5, 0.25, -2.0)
     sized = load_recipe(tasks(), {"training.batch_tokens": 8, "tasks.1.batch_tokens": 4}, environment={}).recipe
     assert [part.batch_tokens for part in sized.tasks] == [8, 4]
-    for changes, message in sentences():
+    first, second = tasks()["tasks"]
+    memory = second | {"data": {"train": {"memory": "x"}}}
+    for changes, message in (
+        ({"tasks": [first, second | {"data": {}}]}, r"data.train is missing: .* \(task 'b'\)"),
+        ({"tasks": [first, second | {"task": ["regression"]}]}, r"tasks.1.task must label or rate texts"),
+        ({"tasks": [first, {"name": "b"}]}, r"tasks.1.task must label or rate texts or tag words: got null"),
+        ({"tasks": [first, "b"]}, r"tasks must list two or more"),
+        ({"tasks": [first, second | {"task": "question-answering"}]}, r"got 'question-answering'"),
+        ({"tasks": [first, second | {"task": "ranking"}]}, r"got 'ranking'"),
+        ({"data": {"folds": 3, "fold": 1}}, r"data.folds is not for several tasks \(task 'a'\)"),
+        ({"init": {"model": "m", "train": "head", "cache": "c"}}, r"init.cache is not for several tasks"),
+        ({"tasks": [first, memory]}, r"data.train.0.memory is not for several tasks \(task 'b'\)"),
+        ({"tasks": [first, second | {"metrics": ["accuracy"]}]}, r"unknown metric 'accuracy'.* \(task 'b'\)"),
+    ):
         fails(RecipeError, message, load_recipe, tasks(**changes), environment={})
     warnings = load_recipe(tasks(), {"network.d_model": 8, "training.early_stop": 2}, environment={}).warnings
     assert [one.partition(": ")[2].partition(" ")[0] for one in warnings] == ["network.d_model"]  # one has data.valid
-
-
-def sentences() -> Iterator[tuple[dict[str, Any], str]]:
-    first, second = tasks()["tasks"]
-    yield {"tasks": [first, second | {"data": {}}]}, r"data.train is missing: .* \(task 'b'\)"
-    yield {"tasks": [first, second | {"task": ["regression"]}]}, r"tasks.1.task must label or rate texts"
-    yield {"tasks": [first, {"name": "b"}]}, r"tasks.1.task must label or rate texts or tag words: got null"
-    yield {"tasks": [first, "b"]}, r"tasks must list two or more"
-    yield {"tasks": [first, second | {"task": "question-answering"}]}, r"got 'question-answering'"
-    yield {"tasks": [first, second | {"task": "ranking"}]}, r"got 'ranking'"
-    yield {"data": {"folds": 3, "fold": 1}}, r"data.folds is not for several tasks \(task 'a'\)"
-    yield {"init": {"model": "m", "train": "head", "cache": "c"}}, r"init.cache is not for several tasks"
-    memory = second | {"data": {"train": {"memory": "x"}}}
-    yield {"tasks": [first, memory]}, r"data.train.0.memory is not for several tasks \(task 'b'\)"
-    yield {"tasks": [first, second | {"metrics": ["accuracy"]}]}, r"unknown metric 'accuracy'.* \(task 'b'\)"
