@@ -1,6 +1,5 @@
 """The manifest finds every change, names the file, and no artefact made with ill will gets further (R4, S1)."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -12,8 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from atento.base.errors import CheckpointError
 from atento.storage.checkpoint import load_checkpoint, newest, save_checkpoint
@@ -122,18 +119,7 @@ def test_r4_no_damage_is_silent_and_the_file_is_named(tmp_path: Path) -> None:
     assert verify(good).step == 2
 
 
-def test_r4_the_format_alone_is_silent_and_every_byte_of_the_manifest_counts(tmp_path: Path) -> None:
-    """Without hashes the same flips pass: what this suite proves is not something safetensors does anyway."""
-    path = save(tmp_path, 1) / "model.safetensors"
-    content, source, silent = path.read_bytes(), random.Random(4), 0
-    for _ in range(50):
-        changed = bytearray(content)
-        changed[source.randrange(len(content))] ^= 1 << source.randrange(8)
-        path.write_bytes(changed)
-        with contextlib.suppress(SafetensorError):
-            load_file(path)
-            silent += 1
-    assert silent >= 40
+def test_r4_every_byte_of_the_manifest_counts(tmp_path: Path) -> None:
     path = save(tmp_path, 1) / "MANIFEST.json"
     content, source = path.read_bytes(), random.Random(3)
     for at in range(len(content)):

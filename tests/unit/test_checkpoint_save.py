@@ -4,7 +4,9 @@ import errno
 import logging
 import math
 import os
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -202,11 +204,8 @@ def test_an_error_that_will_not_pass_is_not_tried_again(tmp_path: Path, monkeypa
 
 def test_r5_too_little_room_is_seen_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1)
-
-    class Little:
-        f_blocks, f_frsize, f_bavail = 1000, 4096, 2
-
-    monkeypatch.setattr(os, "statvfs", lambda path: Little)
+    little = SimpleNamespace(f_blocks=1000, f_frsize=4096, f_bavail=2)
+    monkeypatch.setattr(os, "statvfs", lambda path: little)
     calls = failing("mkdir", errno.EIO, lambda call: call > 0, monkeypatch)  # the folder itself alone
     with pytest.raises(CheckpointError, match=r"cannot save step 2 to .*step-00000002: ") as caught:
         save(tmp_path, 2)
@@ -221,21 +220,11 @@ def test_r5_too_little_room_is_seen_before_anything_is_written(tmp_path: Path, m
 def test_left_overs_are_cleared_when_room_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = tmp_path / f".tmp-9-{'a' * 32}"
     left.mkdir()
-
-    class Room:
-        f_blocks, f_frsize = 1000, 4096
-
-        def __init__(self) -> None:
-            self.f_bavail = 0 if left.exists() else 900
-
-    monkeypatch.setattr(os, "statvfs", lambda path: Room())
+    room = partial(SimpleNamespace, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda path: room(f_blocks=1000, f_bavail=0 if left.exists() else 900))
     save(tmp_path, 1)
     assert names(tmp_path) == ["step-00000001"]
-
-    class Silent:
-        f_blocks, f_frsize, f_bavail = 0, 4096, 0
-
-    monkeypatch.setattr(os, "statvfs", lambda path: Silent)
+    monkeypatch.setattr(os, "statvfs", lambda path: room(f_blocks=0, f_bavail=0))  # a disk that does not tell
     assert verify(save(tmp_path, 2)).step == 2
 
 

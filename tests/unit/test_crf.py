@@ -17,7 +17,6 @@ from atento.data.batches.batch import Batch, Distillation
 from atento.metrics.tag_schemes import illegal, legal_transitions
 from atento.networks import build_network, crf
 from atento.networks.crf import ILLEGAL, Chain, best_tags, forward_sums, illegal_scores
-from atento.networks.heads import CRFHead
 from atento.networks.interface import Network
 from atento.training.losses import Call, losses
 from failing import fails
@@ -171,12 +170,6 @@ def batch_of(labels: list[list[int]], whole: list[bool] | None = None) -> Batch:
     return Batch({"ids": ids, "token_mask": torch.ones_like(ids, dtype=torch.bool)}, {"tagging": tags}, extras=extras)
 
 
-def crf_of(network: Network) -> CRFHead:
-    head = network.heads["tagging"]
-    assert isinstance(head, CRFHead)
-    return head
-
-
 def test_the_loss_reads_each_word_at_its_first_piece_and_halves_beside_a_teacher() -> None:
     """-1 is a further piece, a special token or padding; a row without a word, and a batch of such rows, give 0."""
     network = tagger()
@@ -186,7 +179,7 @@ def test_the_loss_reads_each_word_at_its_first_piece_and_halves_beside_a_teacher
         logits = network.read("tagging", network(**batch.inputs), batch.inputs["token_mask"])
         expected = 0.0
         for row, places, tags in ((0, [1, 2, 4], (4, 1, 3)), (1, [0, 2, 3], (0, 2, 4))):
-            sequences, shares = every(logits[row, places].double(), crf_of(network).chain(torch.float64))
+            sequences, shares = every(logits[row, places].double(), network.heads["tagging"].chain(torch.float64))
             expected -= float(shares[sequences.index(tags)].log())
     assert float(loss.detach()) == float(nll) == pytest.approx(expected, abs=1e-5) and batch.counts() == {"tagging": 6}
     assert float(losses(network, batch_of([[-1] * 6]), Call())["tagging"][1]) == 0.0
@@ -200,7 +193,7 @@ def test_the_loss_reads_each_word_at_its_first_piece_and_halves_beside_a_teacher
     labels, lengths = batch.labels["tagging"], torch.tensor([4, 3])
     with torch.no_grad():
         logits = network.read("tagging", network(**batch.inputs), batch.inputs["token_mask"])
-        own = log_marginals(logits, lengths, crf_of(network).chain())[labels >= 0].unsqueeze(1)  # (n,1,C)
+        own = log_marginals(logits, lengths, network.heads["tagging"].chain())[labels >= 0].unsqueeze(1)  # (n,1,C)
     extras, settings = {**batch.extras, "tagging teacher": own}, {"tagging teacher": Distillation(0.5, 1.0, None)}
     taught = Batch(batch.inputs, batch.labels, extras=extras, settings=settings)
     loss, nll = losses(network, taught, Call())["tagging"]

@@ -1,6 +1,7 @@
-"""Decoding toy chains: exhaustive search, a slow reference, hand-worked examples, limits, independence of rows."""
+"""Decoding toy chains: a slow reference, hand-worked examples, limits, rows alone; n best texts are different (W17)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -10,7 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from atento.decoding import Beam, Greedy, Hypothesis, generate
+from atento.config.sections.decoding import DecodingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import SpecialIds
+from atento.decoding import MBR, Beam, Greedy, Hypothesis, Sample, generate
+from atento.tasks.text_generation import GeneratedText, TextGenerator
 from failing import fails
 
 EOS, START = 1, 0
@@ -78,25 +83,6 @@ def assert_same(got: list[Hypothesis], expected: list[Hypothesis]) -> None:
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-9)
 
 
-@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
-@pytest.mark.parametrize(("vocab_size", "most"), [(3, 3), (3, 4), (4, 3)])
-@pytest.mark.parametrize("seed", range(6))
-def test_h6_a_full_beam_finds_the_true_optimum(seed: int, vocab_size: int, most: int, penalty: float) -> None:
-    """k = V^T: the best and the n-best of all outputs there are, for every length penalty."""
-    chain = Chain.random(seed, 2, vocab_size)
-    words = [token for token in range(vocab_size) if token != EOS]
-    strategy = Beam(vocab_size**most, penalty, n_best=5)
-    found = generate(chain, ids(0, 1), strategy, max_new_tokens=most)
-    for sentence in (0, 1):
-        everything = []
-        for length in range(most):
-            for tokens in product(words, repeat=length):
-                scores = [chain.log_probs(sentence, [START, *tokens[:n]])[t] for n, t in enumerate((*tokens, EOS))]
-                everything.append(entry(list(tokens), scores, True, penalty))
-        everything.sort(key=lambda hypothesis: -hypothesis.score)
-        assert_same(found[sentence], everything[:5])
-
-
 @settings(max_examples=50)
 @given(
     seed=st.integers(0, 10_000),
@@ -110,26 +96,6 @@ def test_h6_v9_a_row_is_the_same_in_any_batch(seed: int, order: list[int], strat
     together = generate(chain, ids(*order), strategy, max_new_tokens=limit)
     for row, sentence in enumerate(order):
         assert together[row] == generate(chain, ids(sentence), strategy, max_new_tokens=limit)[0]
-
-
-@settings(max_examples=30)
-@given(seed=st.integers(0, 10_000), penalty=st.sampled_from([0.0, 0.6, 1.0]), width=st.integers(1, 5))
-def test_h9_h11_scores_are_recomputable_by_forced_decoding(seed: int, penalty: float, width: int) -> None:
-    """log_prob sums the steps of that very output; score divides by length ** penalty, EOS counted; best first."""
-    chain = Chain.random(seed, 2, 5)
-    for sentence, found in enumerate(generate(chain, ids(0, 1), Beam(width, penalty, width), max_new_tokens=6)):
-        assert 1 <= len(found) <= width
-        assert len({(tuple(h.ids), h.finished) for h in found}) == len(found)  # no output twice
-        for h in found:
-            forced = [*h.ids, EOS] if h.finished else h.ids
-            steps = [chain.log_probs(sentence, [START, *forced[:t]])[token] for t, token in enumerate(forced)]
-            assert h.token_scores == pytest.approx(steps, abs=1e-9) and EOS not in h.ids
-            assert h.log_prob == pytest.approx(sum(steps), abs=1e-9)
-            assert h.score == pytest.approx(sum(steps) / len(forced) ** penalty, abs=1e-9)
-        for kind in (True, False):  # finished ones first, each kind by score
-            scores = [h.score for h in found if h.finished is kind]
-            assert scores == sorted(scores, reverse=True)
-        assert [h.finished for h in found] == sorted((h.finished for h in found), reverse=True)
 
 
 class Written:
@@ -199,44 +165,6 @@ def test_h7_h8_j7_stopping_rules_ends_penalties_and_the_greedy_miss() -> None:
     assert beam.ids == [C] and math.exp(beam.log_prob) == pytest.approx(0.36)
 
 
-def test_l4_the_beam_of_the_notes_step_by_step() -> None:
-    """ "Je −1.2 / Tu −1.5 → Je suis −2.0 / Je vais −2.3"."""
-    je, tu, suis, vais = 2, 3, 4, 5
-    rest = (1 - math.exp(-1.2) - math.exp(-1.5)) / 3
-    first = {je: math.exp(-1.2), tu: math.exp(-1.5), 6: rest, 7: rest, 8: rest}
-    rest = (1 - math.exp(-0.8) - math.exp(-1.1)) / 3
-    after_je = {suis: math.exp(-0.8), vais: math.exp(-1.1), 6: rest, 7: rest, 8: rest}
-    toy = Written(9, {(): first, (je,): after_je, (tu,): dict.fromkeys(range(2, 9), 1 / 7)})
-    for steps, expected in ((1, {(je,): -1.2, (tu,): -1.5}), (2, {(je, suis): -2.0, (je, vais): -2.3})):
-        [found] = generate(toy, ids(0), Beam(2, 0.0, 2), max_new_tokens=steps)
-        assert [tuple(h.ids) for h in found] == list(expected)
-        assert [h.log_prob for h in found] == pytest.approx(list(expected.values()), abs=1e-9)
-        assert not any(h.finished for h in found)
-
-
-def test_unfinished_outputs_only_fill_up_and_there_may_be_fewer_than_asked_for() -> None:
-    """A finished output stands before any that the limit cut off, however likely that one was."""
-    toy = Written(3, {(): {EOS: 0.1, A: 0.9}, (A,): {A: 1.0}, (A, A): {A: 1.0}})
-    [found] = generate(toy, ids(0), Beam(2, 0.0, 2), max_new_tokens=2)
-    assert [(h.ids, h.finished) for h in found] == [([], True), ([A, A], False)]
-    toy = Written(3, {(): {A: 1.0}})
-    [found] = generate(toy, ids(0), Beam(4, 1.0, 4), max_new_tokens=5)
-    assert [h.ids for h in found] == [[A]] and found[0].log_prob == 0.0
-
-
-@pytest.mark.parametrize("strategy", [Greedy(), Beam(2, n_best=2)])
-def test_limits_of_each_row(strategy: Greedy | Beam) -> None:
-    """EOS counts as one of the new tokens; 0 writes nothing; without an end token every row runs to its limit."""
-    chain = Chain.random(3, 4, 4)
-    found = generate(chain, ids(0, 1, 2, 3), strategy, max_new_tokens=[0, 1, 5, 3], eos_id=())
-    assert [len(row[0].ids) for row in found] == [0, 1, 5, 3] and not any(row[0].finished for row in found)
-    assert found[0] == [Hypothesis([], 0.0, 0.0, [], False)]
-    ended = generate(chain, ids(0, 1, 2, 3), strategy, max_new_tokens=4)
-    assert all(len(h.token_scores) == len(h.ids) + h.finished <= 4 for row in ended for h in row)
-    assert generate(chain, ids(0)[:0], strategy, max_new_tokens=3) == []
-    assert generate(chain, ids(0, 1), strategy, max_new_tokens=[0, 0])[1][0].ids == []
-
-
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(3)])
 def test_any_of_several_end_tokens_ends_and_a_prefix_is_not_repeated(strategy: Greedy | Beam) -> None:
     toy = Written(5, {(): {A: 0.9, C: 0.1}, (A,): {4: 0.8, C: 0.2}, (A, 4): {C: 1.0}, (A, 4, C): {EOS: 1.0}})
@@ -245,20 +173,14 @@ def test_any_of_several_end_tokens_ends_and_a_prefix_is_not_repeated(strategy: G
     [[other]] = generate(toy, ids(0), strategy, max_new_tokens=6, eos_id=C)
     assert usual.ids == [A, 4, C] and early.ids == [A] and other.ids in ([A, 4], [])
     assert usual.finished and early.finished and other.finished
-    # each row may have its own; what is written is what follows it
+    chain = Chain.random(3, 2, 4)  # no row, and rows that may write nothing
+    assert generate(chain, ids(0)[:0], strategy, max_new_tokens=3) == []
+    assert generate(chain, ids(0, 1), strategy, max_new_tokens=[0, 0])[1][0].ids == []
+    # each row may have a prefix of its own; what is written is what follows it
     toy = Written(5, {(): {A: 1.0}, (A,): {A: 1.0}, (C, C): {4: 1.0}, (A, C): {A: 0.6, C: 0.4}})
     found = generate(toy, ids(0, 0), strategy, max_new_tokens=4, prefix_ids=torch.tensor([[C, C], [A, C]]))
     assert [row[0].ids for row in found] == [[4], [A]]
     assert found[1][0].log_prob == pytest.approx(math.log(0.6))
-
-
-@pytest.mark.parametrize("strategy", [Greedy(), Beam(4, 0.0)])
-def test_a_minimum_forbids_the_end_until_then(strategy: Greedy | Beam) -> None:
-    toy = Written(3, {(): {EOS: 0.9, A: 0.1}, (A,): {EOS: 0.9, A: 0.1}, (A, A): {EOS: 0.9, A: 0.1}})
-    for least in range(3):
-        [[best]] = generate(toy, ids(0), strategy, max_new_tokens=6, min_new_tokens=least)
-        assert best.ids == [A] * least and best.finished
-        assert best.token_scores == pytest.approx([math.log(0.1)] * least + [math.log(0.9)])
 
 
 def test_what_cannot_be_is_refused() -> None:
@@ -272,3 +194,73 @@ def test_what_cannot_be_is_refused() -> None:
     chain = Chain.random(0, 2, 4)
     fails(ValueError, "`max_new_tokens` .* 3 for 2", generate, chain, ids(0, 1), Greedy(), max_new_tokens=[1, 2, 3])
     fails(ValueError, r"unknown strategy 'int'\. Known: Beam, Greedy", generate, chain, ids(0), 3, max_new_tokens=1)
+
+
+CONFIG = NetworkConfig(vocab_size=6, ids=SpecialIds(eos=EOS))
+SOURCES = [[0], [1], [2]]
+MOST = 4
+
+
+def spelled(ids: list[int]) -> str:
+    """Tokens 2 and 3 are the letter b, 4 and 5 the letter c, 0 an a: most texts can be spelled in several ways."""
+    return "".join("aabbcc"[token] for token in ids)
+
+
+def written(chain: Chain, text: Callable[[list[int]], str] = spelled, **options: int) -> list[list[GeneratedText]]:
+    decoding = DecodingConfig(max_new_tokens=MOST, **options)  # type: ignore[arg-type]
+    return TextGenerator(chain, CONFIG, decoding, text, torch.device("cpu")).write(SOURCES)
+
+
+def ranked_texts(chain: Chain, sentence: int) -> list[str]:
+    """Every text that an output of at most `MOST` tokens spells, by its best spelling, found by listing all."""
+    scores: dict[str, float] = {}
+    for length in range(MOST):
+        for ids in product([0, 2, 3, 4, 5], repeat=length):
+            history, total = [chain.start_id], 0.0
+            for token in (*ids, EOS):
+                total += chain.log_probs(sentence, history)[token]
+                history.append(token)
+            one = total / (length + 1)
+            scores[spelled(list(ids))] = max(scores.get(spelled(list(ids)), one), one)
+    return sorted(scores, key=lambda text: -scores[text])
+
+
+def test_w17_no_text_stands_twice_and_the_first_is_that_of_one_output() -> None:
+    alike = 0
+    for seed in range(20):
+        chain = Chain.random(seed, 3, 6)
+        plain = generate(chain, torch.tensor(SOURCES), Beam(4, n_best=4), max_new_tokens=MOST)
+        for row, outputs in enumerate(written(chain, beam=4, n_best=4)):
+            texts = [one.text for one in outputs]
+            before = [spelled(one.ids) for one in plain[row]]
+            assert len(set(texts)) == len(texts) == 4
+            assert texts[0] == before[0] and set(before) <= set(texts)  # what the beam found stays, its best first
+            ranks = [(one.hypothesis.finished, one.hypothesis.score) for one in outputs[1:]]
+            assert ranks == sorted(ranks, reverse=True)  # the others by their scores, whichever beam found them
+            assert [one.text for one in outputs] == [spelled(one.hypothesis.ids) for one in outputs]
+            alike += len(set(before)) < 4
+        assert [row[0] for row in written(chain, beam=4, n_best=4)] == [row[0] for row in written(chain, beam=4)]
+    assert alike > 3  # the beam alone found one text twice
+
+
+def test_w17_a_wide_beam_and_least_risk_give_different_texts_and_fewer_where_there_are_no_more() -> None:
+    for seed in range(4):
+        chain = Chain.random(seed, 3, 6)
+        for row, outputs in enumerate(written(chain, beam=1024, n_best=10)):
+            finished = [one.text for one in outputs if one.hypothesis.finished]
+            assert finished == ranked_texts(chain, row)[: len(finished)] and len(finished) == 10
+    chain = Chain.random(1, 3, 6)
+    for outputs in written(chain, lambda ids: "same", beam=4, n_best=3):
+        assert [one.text for one in outputs] == ["same"]
+    chain = Chain.random(2, 3, 6)
+    outputs = written(chain, beam=4, n_best=12, sample=True)
+    drawn = generate(chain, torch.tensor(SOURCES), Sample(n=12), max_new_tokens=MOST, seed=1)
+    assert [[one.hypothesis.ids for one in row] for row in outputs] == [[one.ids for one in row] for row in drawn]
+    assert any(len({one.text for one in row}) < 12 for row in outputs)
+    for weights in ("uniform", "model"):
+        chain = Chain.random(3, 3, 6)
+        strategy = MBR("chrf", Sample(n=24), text=spelled, n_best=24, weights=weights)  # type: ignore[arg-type]
+        for row in generate(chain, torch.tensor(SOURCES), strategy, max_new_tokens=MOST, seed=2):
+            texts = [spelled(one.ids) for one in row]
+            assert len(set(texts)) == len(texts) > 3
+            assert [one.score for one in row] == sorted((one.score for one in row), reverse=True)

@@ -19,7 +19,7 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import MaskConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.sections.recurrent import RecurrentConfig
-from atento.decoding import Beam, Greedy, Hypothesis, Sample, draft_verification, generate
+from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
 from atento.decoding.choosing import apply_rules
 from atento.decoding.contract import Request
 from atento.decoding.draft_proposals import Draft, PromptLookup
@@ -193,21 +193,6 @@ def random_chain(seed: int, size: int = 4) -> Chain:
     return Chain(1.5 * torch.randn(size, size, size, generator=torch.Generator().manual_seed(seed)))
 
 
-def exact_distribution(chain: Chain, prompt: list[int], strategy: Sample, length: int, request: Request) -> list[float]:
-    """The probability of every output of that length, by multiplication."""
-    probabilities = []
-
-    @cache  # outputs begin alike
-    def next_token(begun: tuple[int, ...]) -> list[float]:
-        logits = chain.table[(*prompt, *begun)[-2:]].unsqueeze(0)
-        scores = apply_rules(logits, request, [0], torch.tensor(begun).view(1, -1).long(), len(begun))
-        return shaped(scores, strategy)[0].exp().tolist()
-
-    for output in product(range(len(chain.table)), repeat=length):
-        probabilities.append(prod(next_token(output[:number])[token] for number, token in enumerate(output)))
-    return probabilities
-
-
 PROMPT = [1, 2, 3, 1, 2]  # its last n-gram was followed by 3
 STRATEGIES = {
     "all": (Sample(), ()),
@@ -217,30 +202,31 @@ STRATEGIES = {
 }
 
 
-def drawn_p_value(draft: Draft, strategy: Sample, rules: tuple[object, ...], count: int) -> float:
-    """The p-value of the outputs of three tokens that are drawn with a draft, against the exact distribution."""
-    chain = random_chain(1)
-    settings = {"max_new_tokens": 3, "eos_id": (), "rules": rules, "seed": 5, "draft": draft}
-    outputs = generate(chain, torch.tensor([PROMPT]), replace(strategy, n=count), **settings)
-    seen = Counter(tuple(output.ids) for output in outputs[0])
-    request = Request([3], 0, (), rules, prompts=[PROMPT])
-    expected = exact_distribution(chain, PROMPT, strategy, 3, request)
-    outcomes = zip(product(range(4), repeat=3), expected)
-    possible = [(seen[output], p * count) for output, p in outcomes if p > 0 or seen[output]]
-    assert all(p > 0 for _, p in possible)
-    frequent = [pair for pair in possible if pair[1] >= 5]
-    others = [pair for pair in possible if pair[1] < 5]
-    pairs = [*frequent, tuple(map(sum, zip(*others)))] if others else frequent
-    return float(chisquare([n for n, _ in pairs], [p for _, p in pairs], sum_check=False).pvalue)
-
-
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_samples_with_a_draft_have_the_same_distribution_and_with_copied_tokens_are_the_same(name: str) -> None:
-    strategy, rules = STRATEGIES[name]
+    """χ² of 500 outputs of three tokens against the probability of every one, by multiplication."""
+    (strategy, rules), chain = STRATEGIES[name], random_chain(1)
+    request = Request([3], 0, (), rules, prompts=[PROMPT])
+
+    @cache  # outputs begin alike
+    def next_token(begun: tuple[int, ...]) -> list[float]:
+        logits = chain.table[(*PROMPT, *begun)[-2:]].unsqueeze(0)
+        scores = apply_rules(logits, request, [0], torch.tensor(begun).view(1, -1).long(), len(begun))
+        return shaped(scores, strategy)[0].exp().tolist()
+
+    outcomes = list(product(range(4), repeat=3))
+    means = [500 * prod(next_token(output[:n])[token] for n, token in enumerate(output)) for output in outcomes]
+    settings = {"max_new_tokens": 3, "eos_id": (), "rules": rules, "seed": 5}
     for draft in (Draft(ngrams=False, network=random_chain(2), tokens=2), Draft(tokens=2)):
-        assert drawn_p_value(draft, strategy, rules, 500) > 0.01
+        outputs = generate(chain, torch.tensor([PROMPT]), replace(strategy, n=500), draft=draft, **settings)
+        seen = Counter(tuple(output.ids) for output in outputs[0])
+        possible = [(seen[output], mean) for output, mean in zip(outcomes, means) if mean > 0 or seen[output]]
+        assert all(mean > 0 for _, mean in possible)
+        pairs, others = ([pair for pair in possible if (pair[1] >= 5) == many] for many in (True, False))
+        pairs += [tuple(map(sum, zip(*others)))] if others else []
+        assert chisquare([n for n, _ in pairs], [p for _, p in pairs], sum_check=False).pvalue > 0.01
     settings = {"max_new_tokens": 6, "eos_id": (), "rules": rules, "seed": 3}
-    chain, ids, several = random_chain(1), torch.tensor([PROMPT, [3, 3, 3, 0, 1]]), replace(strategy, n=20)
+    ids, several = torch.tensor([PROMPT, [3, 3, 3, 0, 1]]), replace(strategy, n=20)
     plain = generate(chain, ids, several, **settings)
     assert_same(generate(chain, ids, several, draft=Draft(), **settings), plain)
     assert generate(chain, ids, several, draft=Draft(), **settings) == plain
@@ -253,29 +239,6 @@ def test_a_seed_gives_the_same_samples_with_a_draft_by_a_network_in_any_batch() 
     for row, limit in enumerate((8, 3, 5)):
         settings = {"max_new_tokens": limit, "eos_id": (2,), "seed": [4 + row], "draft": draft}
         assert generate(chain, ids[row : row + 1], Sample(n=3), **settings)[0] == outputs[row]
-
-
-def test_a_wrong_acceptance_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    search, draft = draft_verification.DraftedSearch, Draft(ngrams=False, network=random_chain(2), tokens=2)
-
-    def unchecked(self: object, output: object, scores: Tensor, proposed: int, q: Tensor) -> int:
-        return proposed
-
-    def without_remainder(
-        self: draft_verification.DraftedSearch, output: object, scores: Tensor, proposed: int, q: Tensor
-    ) -> int:
-        p = shaped(scores, self.filters)[0].exp().double()
-        first, second = torch.rand(2, generator=GENERATOR, dtype=torch.float64)
-        if float(first * q[proposed]) < float(p[proposed]):
-            return proposed
-        return int(torch.searchsorted(p.cumsum(0), second * p.sum(), right=True))  # not from max(0, p - q)
-
-    for wrong in (unchecked, without_remainder):
-        monkeypatch.setattr(search, "_accepted_or_drawn", wrong)
-        assert drawn_p_value(draft, Sample(), (), 800) < 1e-4
-
-
-GENERATOR = torch.Generator().manual_seed(11)
 
 
 def test_a_near_tie_is_decided_by_steps_over_one_token_and_equal_logits_give_the_first() -> None:

@@ -1,6 +1,8 @@
-"""Exact search: all outputs tried, the certificate, the bound of a search given up, what a beam has lost."""
+"""Exact search: all outputs tried, certificates; forced scores; logits that are no numbers end every search (W9)."""
 
 import math
+from dataclasses import replace
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -8,14 +10,25 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
-from atento.decoding import Beam, Greedy, Hypothesis, generate
+from atento.base.errors import AtentoError
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import RecurrentConfig
+from atento.decoding import MBR, Beam, Greedy, Hypothesis, Sample, generate
 from atento.decoding.exact import Exact, exact_outputs, exact_search, search_error
+from atento.decoding.forced import forced_scores
 from atento.decoding.generate import prepare
+from atento.decoding.mask_predict import mask_predict
+from atento.decoding.rules import NoRepeatNGrams, RepetitionPenalty
+from atento.decoding.stream import stream
 from atento.decoding.trace import BOUND, FINISHED, KEPT, Trace
-from atento.networks import EncoderDecoder
+from atento.inference.fast import FastStepFunction
+from atento.inference.graphs import GraphStepFunction
+from atento.networks import EncoderDecoder, build_network
 from atento_lab.notes.checks.tiny import tiny_network
 from failing import fails
+from test_batch_proof import FAMILIES as SHALLOW
 from test_decoding_beam_rules import dearer, dearer_by_hand
 from test_decoding_chains import EOS, START, Chain, Written, entry, ids
 
@@ -154,3 +167,138 @@ def test_m7_a_real_network_agrees_with_a_full_beam_and_a_trace_tells_the_bound()
     with pytest.raises(ValueError, match="needs scores of at most 0, and a rule brought one above"):
         exact_search(chain, ids(0), max_new_tokens=3, rules=[lambda scores, written: scores + 100])
     fails(ValueError, "`max_new_tokens` and `limit` .*3 and 0", exact_search, chain, ids(0), max_new_tokens=3, limit=0)
+
+
+FAMILIES = {name: replace(config, n_layers=2) for name, config in SHALLOW.items()}
+IDS = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0], [0, 0, 0, 7]])
+REAL = IDS > 0
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 10_000),
+    targets=st.lists(st.lists(st.sampled_from([0, 2, 3]), max_size=6), min_size=3, max_size=3),
+    finished=st.lists(st.booleans(), min_size=3, max_size=3),
+    prefix=st.sampled_from([(), (0,), (2, 2)]),
+)
+def test_h11_forced_scores(seed: int, targets: list[list[int]], finished: list[bool], prefix: tuple[int, ...]) -> None:
+    chain = Chain.random(seed, 3, 4)
+    prefix_ids = torch.tensor([prefix] * 3, dtype=torch.long) if prefix else None
+    found = forced_scores(chain, ids(0, 1, 2), targets, finished=finished, prefix_ids=prefix_ids)
+    for row, scores in enumerate(found):
+        whole = [*targets[row], *([EOS] if finished[row] else [])]
+        wanted = [chain.log_probs(row, [START, *prefix, *whole[:n]])[token] for n, token in enumerate(whole)]
+        assert scores == pytest.approx(wanted, abs=1e-12)
+
+
+@cache
+def ending(family: str) -> Any:
+    """The first of some random networks of which some outputs end and some are cut off."""
+    for seed in range(50):
+        torch.manual_seed(seed)
+        network: Any = build_network(FAMILIES[family]).double().eval()
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.normal_(std=0.7)
+        found = generate(network, IDS, Beam(4, n_best=4), max_new_tokens=6, token_mask=REAL)
+        if len({h.finished for row in found for h in row}) == 2:
+            return network
+    raise AssertionError("no random network of fifty ends some of its outputs")
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(4, 0.6, 4), Beam(4, 1.0, 4, groups=2, diversity=0.5)], ids=repr)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_h9_h11_a_beams_scores_are_recomputed(family: str, strategy: Any) -> None:
+    """Every output of an n-best list, token by token, on every family; they sum to its log-probability."""
+    network = ending(family)
+    found = generate(network, IDS, strategy, max_new_tokens=6, token_mask=REAL)
+    for rank in range(max(map(len, found))):
+        rows = [row for row in range(3) if rank < len(found[row])]
+        some = [found[row][rank] for row in rows]
+        ended = [h.finished for h in some]
+        scores = forced_scores(network, IDS[rows], [h.ids for h in some], token_mask=REAL[rows], finished=ended)
+        for one, forced in zip(some, scores):
+            assert forced == pytest.approx(one.token_scores, abs=1e-9)
+            assert sum(forced) == pytest.approx(one.log_prob, abs=1e-9)
+
+
+def test_h11_what_does_not_fit_is_refused() -> None:
+    chain = Chain.random(0, 2, 4)
+    for said, targets, finished in (
+        ("`targets` gives one output a row: got 1 for 2 rows", [[2]], False),
+        ("`finished` must give one value a row: got 1 for 2 rows", [[2], [2]], [True]),
+        ("`targets` hold ids from 0 to 3, the vocabulary: got 9", [[2], [9]], False),
+    ):
+        fails(ValueError, said, forced_scores, chain, ids(0, 1), targets, finished=finished)
+    assert forced_scores(chain, ids(0, 1), [[], []], finished=False) == [[], []]
+
+
+CONFIG = NetworkConfig(vocab_size=23, d_model=16, d_ff=24, n_heads=2, n_layers=1, dropout=0.0)
+RECURRENT = replace(CONFIG, architecture="recurrent-seq2seq", recurrent=RecurrentConfig())
+STRATEGIES: list[Any] = [Greedy(), Beam(3), Beam(4, groups=2, diversity=0.5), Sample(), Sample(temperature=0.0)]
+STRATEGIES += [Sample(top_k=4, n=2), MBR("chrf", Sample(n=3)), MBR("chrf", Beam(3, n_best=3))]
+SOURCE = torch.tensor([[5, 6, 7], [8, 9, 4]])
+
+
+def broken(config: NetworkConfig) -> Any:
+    """A network with one NaN in one weight."""
+    torch.manual_seed(0)
+    network = build_network(config).eval()
+    matrices = [one for one in network.parameters() if one.dim() > 1]
+    with torch.no_grad():
+        matrices[-1].view(-1)[3] = torch.nan
+    return network
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+@pytest.mark.parametrize("how", ["plain", "fast", "graph", "decoder", "recurrent"])
+def test_w9_a_network_with_a_nan_weight_is_refused_by_every_strategy(strategy: Any, how: str) -> None:
+    config = {"decoder": replace(CONFIG, architecture="decoder"), "recurrent": RECURRENT}.get(how, CONFIG)
+    network = broken(config)
+    step_function = {"fast": FastStepFunction, "graph": GraphStepFunction}.get(how, lambda one: one)(network)
+    with pytest.raises(AtentoError, match=r"gave no distribution over token 1 of output . of the batch"):
+        generate(step_function, SOURCE, strategy, max_new_tokens=6, seed=1)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("place", [0, 1, 5])
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+def test_w9_the_message_names_the_step_and_the_output(strategy: Any, place: int, bad: float) -> None:
+    """The second sentence breaks at its third token; one bad logit is enough, or a row of nothing but -inf."""
+    chain = Chain.random(3, 2, 6)
+    chain.logits[:, :, :, chain.eos_id] = -50.0  # no output ends before
+    if bad == -float("inf"):
+        chain.logits[1, 3] = bad
+    else:
+        chain.logits[1, 3, :, place] = bad
+    with pytest.raises(AtentoError, match="no distribution over token 3 of output 2 of the batch"):
+        generate(chain, torch.tensor([[0], [1]]), strategy, max_new_tokens=6, seed=1)
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(3), Sample()], ids=repr)
+@pytest.mark.parametrize("rule", [RepetitionPenalty(1.3), NoRepeatNGrams(1)])
+def test_w9_rules_do_not_hide_it(strategy: Any, rule: Any) -> None:
+    with pytest.raises(AtentoError, match="a logit is NaN or infinite"):
+        generate(broken(CONFIG), SOURCE, strategy, max_new_tokens=6, seed=1, rules=[rule])
+
+
+def test_w9_what_is_not_a_search_and_the_last_step_say_it_too() -> None:
+    network = broken(CONFIG)
+    fails(AtentoError, "token 1 of output 1", next, stream(network, SOURCE[:1], Greedy(), max_new_tokens=3))
+    for step_function in (network, FastStepFunction(network)):
+        fails(AtentoError, "token 1 of output 1", forced_scores, step_function, SOURCE, [[5, 6], [7]])
+    fails(AtentoError, "token 1 of output 1", exact_search, network, SOURCE[:1], max_new_tokens=3)
+
+    def predict(ids: Tensor) -> Tensor:
+        logits = nn.functional.one_hot(ids, 23).double()
+        logits[1, 2, 4] = torch.nan
+        return logits
+
+    fails(AtentoError, "token 3 of output 2", mask_predict, predict, torch.full((2, 4), 22), 22, iterations=2)
+    chain = Chain.random(3, 1, 6)
+    chain.logits[:, :, :, chain.eos_id] = -50.0
+    chain.logits[0, 2] = float("nan")  # a start token and one more behind it
+    for strategy in STRATEGIES:
+        generate(chain, torch.tensor([[0]]), strategy, max_new_tokens=1, seed=1)
+        with pytest.raises(AtentoError, match="token 2 of output 1"):
+            generate(chain, torch.tensor([[0]]), strategy, max_new_tokens=2, seed=1)

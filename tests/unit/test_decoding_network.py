@@ -1,4 +1,8 @@
-"""Decoding with a real network: cached equals uncached, rows are independent, scores are teacher forcing's."""
+"""Networks decode as they read, cached or not, alone or not; recurrent attention pays off (C13, C17b, H12, V9)."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -6,103 +10,183 @@ from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import OutputConfig
+from atento.config.sections.recurrent import RecurrentConfig, ScoreName
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.batch import Batch, Part
 from atento.decoding import Beam, Greedy, Hypothesis, generate
-from atento.networks import EncoderDecoder, build_network
+from atento.inference.plain import PlainStepFunction
+from atento.networks.build import build_network
+from atento.networks.recurrent.language_model import RecurrentLM
+from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
+from atento.training.step import Updater
+from test_recurrent import CONFIG, LM_CONFIG, REAL, SOURCE, shaken
 
 UNTIED = OutputConfig(tied=False)
-CONFIG = NetworkConfig(vocab_size=17, d_model=8, d_ff=16, n_heads=2, n_layers=2, dropout=0.0, output=UNTIED)
-SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [12, 5, 14, 3, 0], [3, 0, 0, 0, 0]])
-REAL = SOURCE > 0
-STRATEGIES = [Greedy(), Beam(3, 1.0, 3), Beam(4, 0.0, 2, "shrinking")]
+TRANSFORMER = NetworkConfig(vocab_size=17, d_model=8, d_ff=16, n_heads=2, n_layers=2, dropout=0.0, output=UNTIED)
+SOURCES = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [12, 5, 14, 3, 0], [3, 0, 0, 0, 0]])  # of the Transformer
+FORMS = [
+    RecurrentConfig("lstm", attention="none"),
+    RecurrentConfig("gru", attention="none", bidirectional=False),
+    RecurrentConfig("lstm"),
+    RecurrentConfig("gru", values="projected"),
+    RecurrentConfig("gru", attention="bilinear"),
+    RecurrentConfig("lstm", attention="dot", input_feeding=True),
+]
+STRATEGIES: list[Greedy | Beam] = [Greedy(), Beam(3, 1.0, 3), Beam(4, 0.0, 2, "shrinking")]
+PROMPT = torch.tensor([[2, 5, 6, 7], [8, 9, 0, 0], [0, 0, 0, 4], [0, 0, 0, 0]])
+PROMPT_REAL = PROMPT > 0
 
 
-def varied(network: EncoderDecoder) -> bool:
-    """Outputs of several lengths, some ended and some cut off: otherwise there is little to compare."""
-    found = generate(network, SOURCE, Beam(3, 1.0, 3), max_new_tokens=12, token_mask=REAL)
-    every = [h for row in found for h in row]
-    return len({len(h.ids) for h in every}) > 3 and len({h.finished for h in every}) == 2 and len(found[0][0].ids) > 4
+class History:
+    """Everything a row has to be read again: its source or prompt, and what was written."""
+
+    def __init__(self, rows: list[list[int]], written: Tensor) -> None:
+        self.rows, self.written = rows, written
+
+    def select(self, rows: Tensor) -> "History":
+        return History([self.rows[row] for row in rows.tolist()], self.written[rows])
 
 
-@pytest.fixture(scope="module")
-def network() -> EncoderDecoder:
-    """The first of some random networks whose outputs differ enough to be worth searching."""
+class Uncached:
+    """A network as a step function that reads each row's whole history, alone and unpadded, at every step."""
+
+    def __init__(self, network: Any) -> None:
+        self.network, config = network, network.config
+        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+        if isinstance(network, RecurrentLM):
+            self.first_tokens = self._last_of_prompt
+
+    def _last_of_prompt(self, ids: Tensor, token_mask: Tensor) -> Tensor:
+        prompts = [row[keep].tolist() for row, keep in zip(ids, token_mask)]
+        return torch.tensor([prompt[-1] if prompt else self.start_id for prompt in prompts])
+
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> History:
+        assert token_mask is not None
+        rows = [row[keep].tolist() for row, keep in zip(ids, token_mask)]
+        if isinstance(self.network, RecurrentLM):
+            rows = [row[:-1] for row in rows]
+        return History(rows, torch.zeros(len(ids), 0, dtype=torch.long))
+
+    def step(self, tokens: Tensor, state: History) -> tuple[Tensor, History]:
+        written = torch.cat([state.written, tokens.view(len(tokens), -1)], dim=1)
+        logits = []
+        for row, out in zip(state.rows, written):
+            if isinstance(self.network, RecurrentLM):
+                found = self.network(torch.tensor([[*row, *out.tolist()]])).logits
+            else:
+                found = self.network(torch.tensor([row]), out.unsqueeze(0)).logits
+            assert found is not None
+            logits.append(found[0, -1])
+        return torch.stack(logits), History(state.rows, written)
+
+
+def worth_searching(make: Any, ids: Tensor, real: Tensor) -> Any:
+    """The first of a hundred random networks whose outputs differ in length, some ended and some cut off."""
     for seed in range(100):
-        torch.manual_seed(seed)
-        network = build_network(CONFIG).eval().double()
-        with torch.no_grad():
-            assert network.vocabulary_head.output.weight is not None
-            network.vocabulary_head.output.weight.mul_(2)
-        if varied(network):
+        network = shaken(make(), seed, size=1.0)
+        rows = generate(network, ids, Beam(3, 1.0, 3), max_new_tokens=9, token_mask=real)
+        if len({len(h.ids) for row in rows for h in row}) > 3 and len({h.finished for row in rows for h in row}) == 2:
             return network
     raise AssertionError("no network of a hundred ends its outputs at different lengths")
 
 
-class Uncached:
-    """The same network as a step function that keeps the whole history and reads all of it at every step."""
-
-    def __init__(self, network: EncoderDecoder) -> None:
-        self.network = network
-        self.start_id, self.eos_id, self.pad_id = CONFIG.start_id, CONFIG.eos_id, CONFIG.pad_id
-
-    def begin(self, ids: Tensor, token_mask: Tensor | None) -> "Whole":
-        return Whole(ids, token_mask, torch.zeros(ids.shape[0], 0, dtype=torch.long))
-
-    def step(self, tokens: Tensor, state: "Whole") -> tuple[Tensor, "Whole"]:
-        target = torch.cat([state.target, tokens.view(len(tokens), -1)], dim=1)
-        out = self.network(state.source, target, source_token_mask=state.real).logits
-        assert out is not None
-        return out[:, -1], Whole(state.source, state.real, target)
-
-
-class Whole:
-    def __init__(self, source: Tensor, real: Tensor | None, target: Tensor) -> None:
-        self.source, self.real, self.target = source, real, target
-
-    def select(self, rows: Tensor) -> "Whole":
-        return Whole(self.source[rows], None if self.real is None else self.real[rows], self.target[rows])
-
-
-def close(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
+def same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
     assert [[(h.ids, h.finished) for h in row] for row in one] == [[(h.ids, h.finished) for h in row] for row in other]
     for a, b in zip((h for row in one for h in row), (h for row in other for h in row)):
         assert a.token_scores == pytest.approx(b.token_scores, abs=1e-10)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
-@pytest.mark.parametrize("prefix", [None, torch.tensor([[5, 6], [7, 7], [6, 5], [9, 9]])])
-def test_h12_cached_equals_uncached(network: EncoderDecoder, strategy: Greedy | Beam, prefix: Tensor | None) -> None:
-    options = {"max_new_tokens": [9, 4, 12, 7], "token_mask": REAL, "prefix_ids": prefix, "min_new_tokens": 1}
-    close(generate(network, SOURCE, strategy, **options), generate(Uncached(network), SOURCE, strategy, **options))
+def assert_cached_is_uncached(network: Any, ids: Tensor, real: Tensor) -> None:
+    """Also from a prefix, each row with a limit of its own."""
+    for strategy in STRATEGIES:
+        for prefix in (None, torch.tensor([[5, 6], [7, 7], [9, 9], [6, 5]])[: len(ids)]):
+            options: dict[str, Any] = {"max_new_tokens": [9, 4, 7, 12][: len(ids)], "prefix_ids": prefix}
+            options |= {"token_mask": real, "min_new_tokens": 1}
+            same(*(generate(one, ids, strategy, **options) for one in (network, Uncached(network))))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
-def test_h6_v9_the_same_alone_in_a_batch_and_in_another_order(network: EncoderDecoder, strategy: Greedy | Beam) -> None:
-    together = generate(network, SOURCE, strategy, max_new_tokens=10, token_mask=REAL)
-    order = torch.tensor([2, 0, 3, 1])
-    moved = generate(network, SOURCE[order], strategy, max_new_tokens=10, token_mask=REAL[order])
-    close(moved, [together[row] for row in order.tolist()])
-    for row in range(4):
-        alone = generate(network, SOURCE[row : row + 1, : int(REAL[row].sum())], strategy, max_new_tokens=10)
-        close(alone, [together[row]])
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
-def test_h9_h11_scores_are_those_of_teacher_forcing(network: EncoderDecoder, strategy: Greedy | Beam) -> None:
-    for row, found in enumerate(generate(network, SOURCE, strategy, max_new_tokens=8, token_mask=REAL)):
-        for h in found:
-            forced = torch.tensor([[CONFIG.start_id, *h.ids, *([CONFIG.eos_id] if h.finished else [])]])
-            logits = network(SOURCE[row : row + 1], forced[:, :-1], source_token_mask=REAL[row : row + 1]).logits
-            steps = logits.log_softmax(-1)[0].gather(1, forced[0, 1:, None])[:, 0]
-            assert h.token_scores == pytest.approx(steps.tolist(), abs=1e-10)
-            assert h.log_prob == pytest.approx(float(steps.sum()), abs=1e-9)
-
-
-def test_generating_leaves_no_trace_on_the_network(network: EncoderDecoder) -> None:
+def test_h12_v9_cached_search_of_a_batch_equals_uncached_of_each_row_and_leaves_no_trace_on_the_network() -> None:
     """Longer than the table of positions it began with; training afterwards works and weights are as they were."""
+    network = worth_searching(partial(build_network, TRANSFORMER), SOURCES, SOURCES > 0)
+    assert_cached_is_uncached(network, SOURCES, SOURCES > 0)
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    generate(network, SOURCE[:1], Greedy(), max_new_tokens=300, eos_id=())
+    generate(network, SOURCES[:1], Greedy(), max_new_tokens=300, eos_id=())
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
-    network(SOURCE, SOURCE, source_token_mask=REAL).logits.sum().backward()
+    network(SOURCES, SOURCES, source_token_mask=SOURCES > 0).logits.sum().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in network.parameters())
-    network.zero_grad(set_to_none=True)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.cell}-{form.attention}")
+def test_h12_w21_cached_search_equals_uncached_and_a_source_of_length_0_is_as_one_of_padding(form) -> None:
+    network = worth_searching(lambda: RecurrentSeq2Seq(replace(CONFIG, recurrent=form)), SOURCE, REAL)
+    assert_cached_is_uncached(network, SOURCE, REAL)
+    network = shaken(RecurrentSeq2Seq(replace(CONFIG, recurrent=form)))
+    nothing = torch.zeros(2, 0, dtype=torch.long)
+    for strategy in STRATEGIES:
+        found = generate(network, nothing, strategy, max_new_tokens=6)
+        padded = torch.full((2, 3), 5)
+        same(found, generate(network, padded, strategy, max_new_tokens=6, token_mask=padded < 0))
+    out = network(nothing, SOURCE[:2])
+    assert out.encoded.shape == (2, 0, CONFIG.d_model) and bool(out.logits.isfinite().all())
+
+
+def test_h12_c17b_a_language_model_goes_on_from_prompts_of_any_length_by_their_last_tokens() -> None:
+    """Padding on either side; an empty prompt begins at the start token."""
+    for cell in ("lstm", "gru"):
+        config = replace(LM_CONFIG, recurrent=RecurrentConfig(cell))
+        model = worth_searching(partial(RecurrentLM, config), PROMPT, PROMPT_REAL)
+        assert_cached_is_uncached(model, PROMPT, PROMPT_REAL)
+        padded = generate(model, PROMPT, Greedy(), max_new_tokens=6, token_mask=PROMPT_REAL)
+        same(generate(model, PROMPT[:1], Greedy(), max_new_tokens=6), padded[:1])
+        same(generate(model, PROMPT[:, :0], Greedy(), max_new_tokens=6)[:1], padded[3:])
+    step_function = PlainStepFunction(RecurrentLM(replace(LM_CONFIG, recurrent=RecurrentConfig("gru"))))
+    assert step_function.first_tokens(PROMPT, PROMPT_REAL).tolist() == [7, 9, 4, CONFIG.start_id]
+    assert step_function.first_tokens(PROMPT, None).tolist() == [7, 0, 4, 0]
+    assert step_function.first_tokens(PROMPT[:, :0], None).tolist() == [CONFIG.start_id] * 4
+    assert step_function.first_tokens(PROMPT[:, :0], PROMPT_REAL[:, :0]).tolist() == [CONFIG.start_id] * 4
+
+
+SYMBOLS = 36
+
+
+def reversed_pairs(count: int, shortest: int, longest: int, generator: torch.Generator) -> Batch:
+    """Sequences of symbols, and the same backwards, laid out for teacher forcing."""
+    lengths = torch.randint(shortest, longest + 1, (count,), generator=generator).tolist()
+    rows = [torch.randint(4, SYMBOLS, (length,), generator=generator).tolist() for length in lengths]
+
+    def laid_out(before: list[int], after: list[int], turn: int, fill: int) -> Tensor:
+        width = longest + 1
+        full = [[*before, *row[::turn], *after] for row in rows]
+        return torch.tensor([row + [fill] * (width - len(row)) for row in full])
+
+    source = laid_out([], [3], 1, 0)
+    inputs = {"source_ids": source, "source_token_mask": source > 0, "target_ids": laid_out([2], [], -1, 0)}
+    return Batch(inputs, {"vocabulary": laid_out([], [3], -1, -1)})
+
+
+def share_reversed(attention: ScoreName, length: int, steps: int) -> float:
+    """Train on sequences up to `length`; of 100 new ones of that length, the share of tokens written right."""
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(1)
+    form = RecurrentConfig("gru", attention=attention)
+    network: Any = build_network(replace(CONFIG, vocab_size=SYMBOLS, d_model=64, n_layers=1, recurrent=form))
+    training = TrainingConfig(learning_rate=4e-3, label_smoothing=0.0, weight_decay=0.0)
+    updater = Updater(network, training, "float32")
+    for step in range(steps):
+        rate = training.learning_rate * min(1.0, (step + 1) / 50, 2 * (1 - step / steps))
+        updater.update([Part(reversed_pairs(32, 1, length, generator))], step + 1, rate)
+    network.eval()
+    test = reversed_pairs(100, length, length, generator)
+    found = generate(network, test.inputs["source_ids"], Greedy(), max_new_tokens=length + 1)
+    right = 0
+    for (output,), wanted in zip(found, test.labels["vocabulary"].tolist()):
+        right += sum(a == b for a, b in zip(output.ids, wanted[:-1]))
+    return right / (100 * length)
+
+
+@pytest.mark.slow  # row C13 of the notes, which the gate runs, trains the same two networks on fewer updates
+def test_c13_attention_reverses_what_one_vector_cannot_hold() -> None:
+    """Equal data, steps and width, by the training step of translation: 12 symbols of 32 kinds are 60 bits."""
+    assert share_reversed("additive", 12, 250) > 0.85 and share_reversed("none", 12, 250) < 0.4
+    # A minute on one core; 0.99 against 0.08 were measured
+    assert share_reversed("additive", 40, 500) > 0.9 and share_reversed("none", 40, 500) < 0.3

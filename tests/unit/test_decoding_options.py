@@ -1,20 +1,19 @@
-"""Decoding options without effect: refused where a call gives them, told of in a recipe; the usual strategies."""
+"""Decoding options without effect: refused or told of; the usual strategies; the model that a draft names."""
 
-import re
 from dataclasses import replace
-from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from atento.base.errors import RecipeError, UsageError
+from atento.base.errors import CapabilityError, RecipeError, UsageError
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.unused_options import unused_options
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.decoding import FILTERS, DecodingConfig
-from atento.config.sections.network import NetworkConfig
-from atento.model import Model
+from atento.config.sections.network import NetworkConfig, network_to_dict
+from atento.model import Model, load
 from atento.models.model_folder import decoding_config
 from atento.networks import build_network
 from atento.tasks.decoding_setup import decoding_for, rules_of, strategy_of
@@ -33,17 +32,24 @@ STRATEGIES: list[dict[str, Any]] = [{"beam": 1}, {"beam": 5}, {"sample": True}, 
 STRATEGIES += [{"mbr": "chrf", "candidates_from": "beam"}, {"mbr": "chrf", "candidates_from": "both"}]
 
 
+def tokenizer_of(text: str) -> Tokenizer:
+    return train_tokenizer(TokenizerConfig(kind="character"), [text])
+
+
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(TokenizerConfig(kind="character"), ["abcdefgh ij."])
+    return tokenizer_of("abcdefgh ij.")
 
 
-def made(tokenizer: Tokenizer, decoding: dict[str, Any] | None = None, **changes: Any) -> Model:
-    torch.manual_seed(0)
+def made(tokenizer: Tokenizer, *, seed: int = 0, decoding: dict[str, Any] | None = None, **changes: Any) -> Model:
+    torch.manual_seed(seed)
     config = replace(NETWORK, vocab_size=tokenizer.vocab_size, **changes)
     task = "language-modeling" if config.architecture == "decoder" else "translation"
-    about: dict[str, Any] = {"task": task} | ({} if decoding is None else {"decoding": decoding})
-    return Model(build_network(config).eval(), tokenizer, about, None)
+    about: dict[str, Any] = {"model_type": "atento", "task": task, "network": network_to_dict(config)}
+    about |= {} if decoding is None else {"decoding": decoding}
+    model = Model(build_network(config).eval(), tokenizer, about, None)
+    model.requested = f"model-{seed}"
+    return model
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
@@ -68,53 +74,31 @@ def test_an_option_is_named_unused_exactly_where_it_changes_no_strategy(strategy
             assert (name in named) == same, name
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_options_without_effect_are_refused_flags_before_the_model_is_loaded_and_recipe_keys_warned_of(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """What flags and Python alone name, in terms of other options; test_decoding_doors.py has the others."""
+    for options, said in (
         ({"beam": 4, "top_p": 0.9}, "`beam` has no effect: outputs are drawn, not searched for"),
-        ({"beam": 1, "sample": True}, "`beam` has no effect"),
         ({"greedy": True, "length_penalty": 0.5}, "`length_penalty` has no effect: a beam of 1 compares no lengths"),
-        ({"greedy": True, "stopping": "shrinking"}, "`stopping` has no effect"),
-        ({"mbr": "chrf", "length_penalty": 0.5}, "`length_penalty` has no effect: `mbr` draws its candidates"),
-        ({"mbr": "chrf", "candidates_from": "beam", "top_k": 5}, "`mbr` takes its candidates from a beam"),
         ({"sample": False, "top_p": 0.9}, "`sample` and `top_p` exclude each other"),
-    ],
-    ids=str,
-)
-def test_options_without_effect_are_refused_in_python(tokenizer: Tokenizer, options: Any, said: str) -> None:
-    model = made(tokenizer)
-    fails(UsageError, re.escape(said), model.translate, "a", max_new_tokens=2, **options)
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
+    ):
+        fails(UsageError, said, made(tokenizer).translate, "a", max_new_tokens=2, **options)
+    given: dict[str, Any] = {"greedy": False, "sample": False, "stop": None}
+    for flags, said in (
         ({"greedy": True, "length_penalty": 0.5}, "--length-penalty has no effect: a beam of 1 compares no lengths"),
         ({"beam": 1, "length_penalty": 0.5}, "--length-penalty has no effect: a beam of 1 compares no lengths"),
         ({"mbr": "chrf", "length_penalty": 0.5}, "--length-penalty has no effect: `mbr` draws its candidates"),
         ({"mbr": "chrf", "candidates_from": "beam", "sample": True}, "--sample has no effect"),
         ({"temperature": 0.0, "top_k": 5}, "--top-k has no effect"),
-    ],
-    ids=str,
-)
-def test_flags_without_effect_are_refused_before_the_model_is_loaded(flags: dict[str, Any], said: str) -> None:
-    given = {"greedy": False, "sample": False, "stop": None} | flags
-    fails(UsageError, re.escape(said), _chosen, given)
-
-
-def test_flags_that_go_together_are_handed_on() -> None:
+    ):
+        fails(UsageError, said, _chosen, given | flags)
     for flags in ({"beam": 4, "length_penalty": 0.5}, {"top_k": 5, "temperature": 0.7}, {"length_penalty": 0.5}):
-        assert _chosen({"greedy": False, "sample": False, "stop": None} | flags) == flags
-
-
-@pytest.mark.parametrize(
-    ("decoding", "key"), [("{sample: true, beam: 3}", "beam"), ("{mbr: chrf, length_penalty: 2}", "length_penalty")]
-)
-def test_recipe_keys_without_effect_are_warned_of(tmp_path: Any, decoding: str, key: str) -> None:
-    file = tmp_path / "r.yaml"
-    file.write_text(f"task: translation\ndata: {{train: {{world: train}}}}\ndecoding: {decoding}\n", encoding="utf-8")
-    told = [line for line in load_recipe(file).warnings if "decoding." in line]
-    assert len(told) == 1 and f"decoding.{key} has no effect: " in told[0] and "r.yaml:3:" in told[0]
+        assert _chosen(given | flags) == flags
+    recipe = "task: translation\ndata: {train: {world: train}}\ndecoding: {sample: true, beam: 3}\n"
+    (tmp_path / "r.yaml").write_text(recipe, encoding="utf-8")
+    (told,) = (line for line in load_recipe(tmp_path / "r.yaml").warnings if "decoding." in line)
+    assert "decoding.beam has no effect: " in told and "r.yaml:3:" in told
 
 
 def test_the_strategy_that_a_call_names_takes_the_place_of_the_recipes() -> None:
@@ -129,15 +113,7 @@ def test_the_strategy_that_a_call_names_takes_the_place_of_the_recipes() -> None
         assert decoding_for(usual, 1, {"mbr": "f1"}).mbr == "f1"
     assert decoding_for(risk, 1, {"candidates": 8}).candidates == 8  # nothing names another strategy
     assert decoding_for(drawn, 1, {"max_new_tokens": 8}).samples
-
-
-@pytest.mark.parametrize("pair", list(combinations(["beam", "sample", "mbr"], 2)), ids=str)
-def test_two_strategies_at_once_are_refused_but_for_drawn_candidates(pair: tuple[str, str]) -> None:
-    options: Any = {name: OTHER[name] for name in pair}
-    if pair == ("sample", "mbr"):
-        assert decoding_for(DecodingConfig(), None, options).mbr == "f1"
-    else:
-        fails(UsageError, "`beam` has no effect", decoding_for, DecodingConfig(), None, options)
+    assert decoding_for(DecodingConfig(), None, {"sample": True, "mbr": "f1"}).mbr == "f1"
 
 
 def test_a_language_model_is_greedy_and_its_limit_a_constant(tokenizer: Tokenizer, tmp_path: Any) -> None:
@@ -162,3 +138,50 @@ def test_a_language_model_is_greedy_and_its_limit_a_constant(tokenizer: Tokenize
 @pytest.mark.parametrize("verb", ["classify", "similarity", "tag", "answer", "embed"])
 def test_evaluation_of_what_is_not_written_refuses_decoding_options(verb: str):
     fails(UsageError, r"^`beam` has no effect on ", VERBS[verb].call, None, None, {"beam": 4, "seed": 1})
+
+
+PROMPT = "abc abc abc ab"
+SMALL: dict[str, Any] = {"architecture": "decoder", "n_layers": 2}
+
+
+def test_a_model_that_drafts_is_loaded_once_and_changes_no_text(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(PROMPT)
+    model, folder = made(tokenizer, **SMALL), tmp_path / "small"
+    made(tokenizer, seed=1, architecture="decoder").save(folder)
+    plain = model.generate([PROMPT, "b"], max_new_tokens=20)
+    for draft in ("ngrams", str(folder), [str(folder), "ngrams"]):
+        assert model.generate([PROMPT, "b"], max_new_tokens=20, draft=draft, draft_tokens=3) == plain
+        assert "".join(model.stream(PROMPT, max_new_tokens=20, draft=draft)) == plain[0]
+    assert model.drafting_model(str(folder)) is model.drafting_model(str(folder))
+    outputs = model.generations([PROMPT], max_new_tokens=20, draft="ngrams")
+    assert outputs[0][0].hypothesis.proposed >= outputs[0][0].hypothesis.accepted
+    usual = made(tokenizer, decoding={"beam": 1, "draft": ["ngrams"]}, **SMALL)
+    assert usual.decoding.draft == ("ngrams",) and usual.generate(PROMPT, max_new_tokens=20) == plain[0]
+    assert usual.generate(PROMPT, beam=3, max_new_tokens=5) == model.generate(PROMPT, beam=3, max_new_tokens=5)
+    options: dict[str, Any] = {"max_new_tokens": 4, "sample": True, "seed": 3}
+    one, other = load(folder), load(folder)
+    assert one.generate(PROMPT, draft="ngrams", **options) == other.generate(PROMPT, **options)
+
+
+def test_what_is_refused() -> None:
+    model = made(tokenizer_of(PROMPT), **SMALL)
+    others = {
+        "other pieces": (
+            made(tokenizer_of("xyz xyz"), seed=1, **SMALL),
+            "`draft` must have the vocabulary of model-0: that",
+        ),
+        "source": (made(model.tokenizer, seed=1), "the same architecture as model-0: got EncoderDecoder and Decoder"),
+    }
+    for name, (other, message) in others.items():
+        model._drafting[name] = other
+        fails(CapabilityError, message, model.generate, PROMPT, draft=name)
+    for options, message in (
+        ({"beam": 3}, "`decoding.draft` and `beam` exclude each other: a draft is for greedy search"),
+        ({"mbr": "chrf"}, "`decoding.draft` and `mbr` exclude each other"),
+        ({"exact": True}, "`decoding.draft` and `exact` exclude each other"),
+        ({"draft": ["a", "b"]}, "`decoding.draft` takes `ngrams`, one model, or both: got a, b"),
+        ({"draft_tokens": 0}, "`decoding.draft_tokens` must be at least 1: got 0"),
+        ({"draft": [""]}, "`decoding.draft` must hold strings that are not empty"),
+    ):
+        fails(RecipeError, message, model.generate, PROMPT, **{"draft": "ngrams"} | options)
+    fails(UsageError, "`draft_tokens` has no effect: it is for `draft`", model.generate, PROMPT, draft_tokens=3)

@@ -1,4 +1,4 @@
-"""Sampling: χ² against every shaped distribution, a slow sampler, no matter what batch, limits, seeds, messages."""
+"""Sampling: χ² against every shaped distribution, a slow sampler, any batch, limits; random numbers by place."""
 
 import math
 from collections import Counter
@@ -10,17 +10,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chisquare
 from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
-from atento.decoding import Greedy, Hypothesis, Sample, generate
+from atento.decoding import Greedy, Sample, generate
 from atento.decoding.choosing import row_seed, stream_key, uniform
 from atento.decoding.filters import draw, shaped
 from atento.decoding.rules import Banned, NoRepeatNGrams, RepetitionPenalty
 from atento.decoding.trace import Trace
 from atento.networks import Decoder, EncoderDecoder
 from atento_lab.notes.checks.toys import EOS, Chain, random_chain
-from test_decoding_seeds import BITS, SIGNIFICANCE, chance, mixed
 
 INF = float("inf")
 STRATEGIES = [Sample(), Sample(temperature=0.6), Sample(temperature=1.8), Sample(top_k=3), Sample(top_p=0.7)]
@@ -210,17 +210,12 @@ def test_h1_temperature_zero_is_greedy(
     assert [[one, one] for (one,) in greedy] == cold
 
 
-def test_h1_temperature_zero_is_greedy_in_float32_and_rows_have_limits() -> None:
+def test_h1_temperature_zero_is_greedy_in_float32_and_no_row_gives_nothing() -> None:
     network = tiny("encoder-decoder").float()
     source = torch.randint(4, 13, (12, 6), generator=torch.Generator().manual_seed(8))
     greedy = generate(network, source, Greedy(), max_new_tokens=10)
     assert generate(network, source, Sample(temperature=0.0), max_new_tokens=10) == greedy
-    toy = chain(4)
-    found = generate(toy, ids(0, 1, 2), Sample(n=2), max_new_tokens=[0, 1, 5], eos_id=(), seed=1)
-    assert [[len(one.ids) for one in row] for row in found] == [[0, 0], [1, 1], [5, 5]]
-    assert not any(one.finished for row in found for one in row)
-    assert found[0] == [Hypothesis([], 0.0, 0.0, [], False)] * 2
-    assert generate(toy, ids(), Sample(), max_new_tokens=3, seed=1) == []
+    assert generate(chain(4), ids(), Sample(), max_new_tokens=3, seed=1) == []
 
 
 class Prefixed(Chain):
@@ -333,3 +328,54 @@ def test_what_cannot_be_sampled_is_refused_and_numbers_of_numpy_are_numbers() ->
     plain: Any = {name: int(value) for name, value in given.items()}
     rows = ids(0, 1, 2)
     assert generate(chain(8), rows, Sample(), **given) == generate(chain(8), rows, Sample(), **plain)
+
+
+BITS = (1 << 64) - 1
+SIGNIFICANCE = 1e-3  # of each χ², with the seeds written here
+
+
+def chance(counts: Counter[object], expected: dict[object, float]) -> float:
+    """Pearson's p-value; outcomes that cannot be must not have been."""
+    assert all(expected.get(outcome, 0) > 0 for outcome in counts)
+    cells = [(counts[outcome], counts.total() * p) for outcome, p in expected.items() if p > 0]
+    assert min(mean for _, mean in cells) >= 5, "too few draws for a χ²"
+    return float(chisquare(*zip(*cells)).pvalue) if len(cells) > 1 else 1.0
+
+
+def test_h2_the_numbers_are_those_of_splitmix64() -> None:
+    """The first five outputs for seed 1234567, as other implementations print them."""
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    published.append(16408922859458223821)
+    found = [float(uniform(torch.tensor([1234567]), position)) for position in range(5)]
+    assert found == [(number >> 11) * 2.0**-53 for number in published]
+
+
+def mixed(x: int) -> int:
+    """SplitMix64's finaliser in Python's integers."""
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & BITS
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & BITS
+    return x ^ (x >> 31)
+
+
+@pytest.mark.parametrize("kind", ["positions", "rows", "samples", "seeds"])
+def test_numbers_are_uniform_and_neighbours_unrelated(kind: str) -> None:
+    """Over positions, over the rows of a batch, over a row's samples and over neighbouring seeds."""
+    count = 5000 if kind == "positions" else 20_000  # which are drawn one by one
+    if kind == "positions":
+        key = torch.tensor([stream_key(row_seed(7, 0), 0)])
+        u = torch.cat([uniform(key, position) for position in range(count)])
+    else:
+        seeds = [{"rows": row_seed(7, i), "samples": row_seed(7, 0)}.get(kind, i) for i in range(count)]
+        numbers = range(count) if kind == "samples" else [0] * count
+        u = uniform(torch.tensor([stream_key(*place) for place in zip(seeds, numbers)]), 0)
+    cells: Counter[object] = Counter((u * 16).long().tolist())
+    assert chance(cells, dict.fromkeys(range(16), 1 / 16)) > SIGNIFICANCE
+    pairs: Counter[object] = Counter(zip((u[:-1] * 6).long().tolist(), (u[1:] * 6).long().tolist()))
+    assert chance(pairs, {(a, b): 1 / 36 for a in range(6) for b in range(6)}) > SIGNIFICANCE
+
+
+def test_rows_and_streams_have_numbers_of_their_own() -> None:
+    rows = {row_seed(seed, row) for seed in (0, 1, -1, 2**64 + 5) for row in range(1000)}
+    keys = {stream_key(seed, number) & BITS for seed in (0, 1, -1) for number in range(1000)}
+    assert len(rows) == 4000 and len(keys) == 3000 and not rows & keys
+    assert all(0 <= seed <= BITS for seed in rows) and row_seed(3, 4) == row_seed(3 + 2**64, 4)

@@ -122,16 +122,13 @@ def test_streams_that_cannot_be_are_refused_at_once() -> None:
         fails(ValueError, message, stream, chain(0), ids, strategy, max_new_tokens=3)
 
 
-def lines() -> list[str]:
+@cache
+def trained(kind: str) -> Tokenizer:
     subjects = ["o gato", "a gata", "o menino", "uma mulher", "o pássaro", "minha avó", "the guarda-chuva"]
     verbs = ["pulou", "comeu", "vê rapidamente", "não quer", "d'água", "ate"]
     objects = ["o peixe.", "a maçã!", "(o pão)", 'um "coração", sim', "1.234,56 ovos", "the fish?"]
-    return [f"{s} {v} {o}" for s in subjects for v in verbs for o in objects]
-
-
-@cache
-def trained(kind: str) -> Tokenizer:
-    return train_tokenizer(TokenizerConfig(kind=kind, vocab_size=420), lines())  # type: ignore[arg-type]
+    lines = [f"{s} {v} {o}" for s in subjects for v in verbs for o in objects]
+    return train_tokenizer(TokenizerConfig(kind=kind, vocab_size=420), lines)  # type: ignore[arg-type]
 
 
 TROUBLE = ["gato", "avó", "a\u0301", "\u0301", "e\u0301\u0327", "\u1100\u1161", "日本", "\ufffd", "</s>", "1.5"]

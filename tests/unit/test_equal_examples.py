@@ -37,9 +37,7 @@ def planned(task: str, objective: str, columns: dict[str, list[Any]], max_len: i
     sizes: Any = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1}
     network = NetworkConfig("encoder", vocab_size=tokenizer.vocab_size, **sizes, **parts)
     preparation = Preparation(recipe, network, tokenizer, Split(columns, ""), "bos-eos", held_out=held_out)
-    batches = batches_for(preparation, (ObjectiveConfig(objective),))  # type: ignore[arg-type]
-    assert isinstance(batches, PlannedBatches)
-    return batches
+    return batches_for(preparation, (ObjectiveConfig(objective),))  # type: ignore[arg-type,return-value]
 
 
 def questions(first: int) -> dict[str, list[Any]]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from atento.base.errors import DataError, TrainingError, UsageError
 from atento.training import metrics_log as journal_module
 from atento.training.metrics_log import MetricsLog, changed_since, read_journal
-from checkpoints import names
+from checkpoints import failing, names
 from failing import fails
 
 
@@ -169,16 +169,11 @@ def test_r5_a_full_disk_costs_events_not_the_training(
 
 
 def test_r5_a_disk_full_at_first(path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    real = os.open
-
-    def no_room(*args: object, **kwargs: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "open", no_room)
-    metrics_log = MetricsLog(path)
-    metrics_log.append(train(1))
+    with monkeypatch.context() as patch:
+        failing("open", errno.ENOSPC, lambda call: True, patch)
+        metrics_log = MetricsLog(path)
+        metrics_log.append(train(1))
     assert "No space left" in caplog.text
-    monkeypatch.setattr(os, "open", real)
     metrics_log.append(train(2))
     metrics_log.close()
     assert [event["step"] for event in read_journal(path)] == [2]

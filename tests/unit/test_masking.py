@@ -10,25 +10,36 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy.stats import chisquare
+from torch import Tensor
 
 from atento.base.errors import RecipeError
+from atento.base.splitmix import hashes, uniform
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, Ragged
-from atento.data.batches.masking import MAX_SPAN, Masking, WordIds, word_numbers
-from atento.data.batches.planning import PlannedBatches
+from atento.data.batches.masking import (
+    _GAPS_KEY,
+    _SPAN_LENGTHS,
+    _TREATMENT_KEY,
+    _UNITS_KEY,
+    MAX_SPAN,
+    Masking,
+    WordIds,
+    word_numbers,
+)
 from atento.data.objectives import batches_for
+from atento.data.objectives.masked import inside
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
 from atento.networks import build_network
 from atento.text.tokenizer_training import train_tokenizer
 from atento.training.losses import Call, losses
 from failing import fails
-from masking_by_row import hide
 
 TEXTS = [
     f"Naquele dia, o gato-bravo número {n} pulou alto; a Maria não gostou: «fica quieto», disse ela às {n}h."
@@ -46,16 +57,10 @@ def prepared(kind: str) -> Preparation:
     return Preparation(recipe, network, tokenizer, Split({"text": TEXTS}, ""), "bos-eos")
 
 
-def planned(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    made = batches_for(preparation, (config,))
-    assert isinstance(made, PlannedBatches)
-    return made
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_e2_words_are_hidden_as_a_whole_and_those_of_many_texts_are_those_of_each(kind: str) -> None:
     preparation = prepared(kind)
-    made = planned(preparation, ObjectiveConfig("masked", unit="words"))
+    made = batches_for(preparation, (ObjectiveConfig("masked", unit="words"),))
     hidden_words = tokens = chosen = 0
     for epoch in range(3):
         batch = made.batch(np.arange(len(TEXTS)), epoch)
@@ -186,7 +191,7 @@ def test_e5_short_texts_have_a_hidden_word_and_spans_within_them(n_words: int, r
 
 def boundary_batch() -> tuple[Preparation, Batch]:
     preparation = prepared("bpe")
-    return preparation, planned(preparation, ObjectiveConfig("span-boundary")).batch(np.arange(6))
+    return preparation, batches_for(preparation, (ObjectiveConfig("span-boundary"),)).batch(np.arange(6))
 
 
 def test_e5_the_boundary_labels_are_the_hidden_tokens_of_masked_objectives() -> None:
@@ -222,3 +227,63 @@ def test_e5_the_boundary_loss_is_that_of_a_plain_loop_and_trains_the_head() -> N
     torch.testing.assert_close(sums["span-boundary"][0], total)
     gradients = torch.autograd.grad(sums["span-boundary"][0], list(head.parameters()))
     assert all(bool(gradient.abs().sum() > 0) for gradient in gradients)
+
+
+def hide(
+    masking: Masking,
+    ids: Tensor,
+    positions: NDArray[np.int64],
+    labels: Tensor,
+    row: int,
+    draw: Draw,
+    words: NDArray[np.int64] | None = None,
+) -> NDArray[np.int64]:
+    """Hide some `positions` (n,) of a text (L,) in place, by seed, epoch and row; the chosen ranges of positions."""
+    n = len(positions)
+    if masking.unit == "tokens":
+        drawn = hashes(3 * n + 1, draw.seed, draw.epoch, row)  # order, treatment, random token, and rounding
+        chosen = positions[np.argsort(drawn[:n], kind="stable")[: _count(masking, n, drawn[-1])]]
+        of_chosen = slice(0, len(chosen))
+        treatment, random = drawn[n : 2 * n][of_chosen], drawn[2 * n :][of_chosen]
+        masking._replace(ids.numpy(), labels.numpy(), chosen, treatment, random)
+        return np.empty((0, 2), dtype=np.int64)
+    assert words is not None
+    starts = np.flatnonzero(np.diff(words, prepend=words[:1] - 1))  # where each word begins
+    units = _words(masking, starts, row, draw) if masking.unit == "words" else _spans(masking, len(starts), row, draw)
+    ranges = np.append(starts, n)[units]
+    index, first = inside(ranges)
+    drawn = hashes(2 * n, draw.seed, draw.epoch, row, _TREATMENT_KEY)
+    treatment = drawn[:n][first if masking.unit == "spans" else index]  # of a span: that of its first token
+    masking._replace(ids.numpy(), labels.numpy(), positions[index], treatment, drawn[n:][index])
+    return ranges
+
+
+def _count(masking: Masking, units: int, drawn: np.uint64) -> int:
+    """Return how many units are chosen, rounded at random, so that the mean is exact."""
+    return int(float(masking.share(np.array(units))) + float(uniform(np.array(drawn))))
+
+
+def _words(masking: Masking, starts: NDArray[np.int64], row: int, draw: Draw) -> NDArray[np.int64]:
+    """Choose words: ranges [first, last) of one word each, in order, (words,2)."""
+    n = len(starts)
+    drawn = hashes(n + 1, draw.seed, draw.epoch, row, _UNITS_KEY)
+    chosen = np.sort(np.argsort(drawn[:n], kind="stable")[: _count(masking, n, drawn[n])])
+    return np.stack([chosen, chosen + 1], axis=1)
+
+
+def _spans(masking: Masking, n: int, row: int, draw: Draw) -> NDArray[np.int64]:
+    """Choose spans: ranges [first, last) of words, in order, of which no two are neighbours, (spans,2)."""
+    drawn = hashes(n + 2, draw.seed, draw.epoch, row, _UNITS_KEY)
+    hidden = min(n, _count(masking, n, drawn[n]))
+    lengths = 1 + np.searchsorted(_SPAN_LENGTHS, uniform(drawn[:hidden]) * _SPAN_LENGTHS[-1], side="right")
+    count = 1 + int(np.searchsorted(np.cumsum(lengths), hidden))  # spans up to the one that has the last word
+    count = min(count, n - hidden + 1)  # two spans have a word between them
+    lengths = lengths[:count]
+    lengths[-1] = hidden - int(lengths[:-1].sum())
+    # the spans, and so the cut one, are in random order: gaps and lengths are independent
+    lengths = lengths[np.argsort(hashes(count, draw.seed, draw.epoch, row, _UNITS_KEY, 1), kind="stable")]
+    total = n - hidden + 2  # of the gaps, the first and the last of which may be empty; all divisions are as probable
+    order = np.argsort(hashes(total - 1, draw.seed, draw.epoch, row, _GAPS_KEY), kind="stable")
+    gaps = np.diff(np.sort(order[:count] + 1), prepend=0)
+    ends = np.cumsum(gaps + lengths) - 1
+    return np.stack([ends - lengths, ends], axis=1)

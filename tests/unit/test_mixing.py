@@ -119,7 +119,6 @@ def test_what_is_read_is_what_the_preview_says() -> None:
         {"kind": "weights", "points": [{"at": 0, "weights": [1, 0, 0]}, {"at": 1, "weights": [0, 1, 1]}]},
     ):
         batches, letters, recipe = made(mixing)
-        assert isinstance(batches, Mixture)
         plan = mixed_sources(batches, counted_split(), recipe, 400)
         assert [row["source"] for row in plan] == list(COUNTS) and sum(row["share"] for row in plan) == pytest.approx(1)
         slots = np.concatenate([batches.slot_members(update) for update in range(400)])

@@ -1,7 +1,8 @@
-"""The objectives as batches: span corruption and its inverse, next sentences, prefixes, mixtures (E3, E4, E7)."""
+"""The objectives as batches: spans, BART's noise, next sentences, prefixes, mixtures (E3, E4, E7)."""
 
 from dataclasses import replace
 from itertools import pairwise
+from math import exp, factorial
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import chisquare
 
-from atento.base.errors import DataError, TokenizerError
+from atento.base.errors import DataError, RecipeError, TokenizerError
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig
@@ -22,8 +25,7 @@ from atento.data.batches.mixture import Mixture, Shares
 from atento.data.batches.planning import PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.causal import Prefix
-from atento.data.objectives.denoising import SpanCorruption, corrupt, restored
-from atento.data.objectives.masked import NextSentence
+from atento.data.objectives.denoising import Noise, SpanCorruption, corrupt, restored, sentence_numbers
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.data.records.splits import Split
@@ -31,7 +33,6 @@ from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from failing import fails
-from masking_by_row import random_partition
 
 SENTENCES = ["O gato dorme. Ele sonha com peixe.", "A casa é azul. A porta é verde. O sol brilha.", "Eu leio. Tu lês."]
 SENTINELS = tuple(range(1000, 1010))
@@ -49,10 +50,7 @@ def preparation(tokenizer: Tokenizer, network: NetworkConfig, texts: list[str], 
     return Preparation(loaded.recipe, sized, tokenizer, Split({"text": texts}, ""), "bos-eos")
 
 
-# Span corruption --------------------------------------------------------------------------------------------------
-
-
-def test_e3_the_published_sentence_even_parts_and_what_is_refused(tokenizer: Tokenizer) -> None:
+def test_e3_the_published_sentence_and_what_is_refused(tokenizer: Tokenizer) -> None:
     """Raffel et al. 2020, figure 2; the notes' sentence."""
     words = ["Thank", "you", "for", "inviting", "me", "to", "your", "party", "last", "week", "."]
     names = ["<X>", "<Y>", "<Z>"]
@@ -63,13 +61,6 @@ def test_e3_the_published_sentence_even_parts_and_what_is_refused(tokenizer: Tok
     assert " ".join(text[i] for i in source) == "Thank you <X> me to your party <Y> week ."
     assert " ".join(text[i] for i in target) == "<X> for inviting <Y> last <Z>"
     assert restored(source, target, [number[name] for name in names]) == ids
-    # 5 in 3 parts of at least 1 has 6 ways, all as probable
-    seen: dict[tuple[int, ...], int] = {}
-    for row in range(3000):
-        parts = tuple(random_partition(5, 3, 3, 0, row, 7))
-        seen[parts] = seen.get(parts, 0) + 1
-    assert len(seen) == 6 and all(sum(parts) == 5 and min(parts) >= 1 for parts in seen)
-    assert all(abs(count - 500) < 4 * (500 * 5 / 6) ** 0.5 for count in seen.values())
     # A tokenizer without sentinels and too many spans are refused
     plain = train_tokenizer(TokenizerConfig("bpe", vocab_size=120), SENTENCES)
     given = preparation(plain, NetworkConfig(), SENTENCES)
@@ -97,8 +88,6 @@ def test_e3_spans_are_as_many_as_the_rate_says_and_the_inverse_restores_the_text
     assert batch.counts() == {"vocabulary": int(objective.sizes(store)[0])}
 
 
-# Next sentence ----------------------------------------------------------------------------------------------------
-
 HEADS = HeadConfig("masked-language-model"), HeadConfig("next-sentence")
 ENCODER = NetworkConfig("encoder", embedding=InputConfig(segments=2), pooler=True, heads=HEADS)
 
@@ -112,9 +101,8 @@ def pairs_of(made: PlannedBatches, epoch: int) -> list[tuple[int, int, int]]:
 def test_e4_half_of_the_second_sentences_follow_and_every_false_one_is_of_another_document(tokenizer) -> None:
     texts = [f"Primeira {n}. Segunda {n}. Terceira {n}." for n in range(40)]
     made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
-    assert isinstance(made, PlannedBatches) and len(made) == 80  # two pairs a document
+    assert len(made) == 80  # two pairs a document
     objective, store = made.objective, made.stores.first
-    assert isinstance(objective, NextSentence)
     follows = 0
     for epoch in range(4):
         for first, second, answer in pairs_of(made, epoch):
@@ -131,7 +119,6 @@ def test_e4_half_of_the_second_sentences_follow_and_every_false_one_is_of_anothe
     assert segments.max() == 1 and batch.counts()["next-sentence"] == 8
     texts = ["Um gato. Dois gatos. Três gatos. Quatro gatos.", "Um rato. Dois ratos."]
     made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
-    assert isinstance(made, PlannedBatches) and isinstance(made.objective, NextSentence)
     store, follows = made.stores.first, 0
     documents, seen = store["document"].flat.tolist(), set()
     for epoch in range(300):
@@ -152,7 +139,6 @@ def test_e4_the_pairs_of_a_part_have_about_the_same_length_in_every_epoch(tokeni
     sentences = ["Um " + " ".join(["gato"] * count) + "." for count in counts]
     texts = [" ".join(sentences[row : row + 4]) for row in range(0, 800, 4)]
     made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
-    assert isinstance(made, PlannedBatches)
     made.divide(len(made) // 8)
     for epoch in (0, 1):
         lengths = [made.batch(part, epoch).lengths["ids"] for update in made.plan(epoch) for part in update]
@@ -160,9 +146,6 @@ def test_e4_the_pairs_of_a_part_have_about_the_same_length_in_every_epoch(tokeni
         # as planned, although half are drawn by chance
         assert sorted(torch.cat(lengths).tolist()) == sorted(expected.tolist())
         assert made.padding(epoch) < 0.2
-
-
-# Prefix -----------------------------------------------------------------------------------------------------------
 
 
 def test_e7_a_prefix_has_no_labels_and_sees_itself_whole(tokenizer: Tokenizer) -> None:
@@ -179,9 +162,6 @@ def test_e7_a_prefix_has_no_labels_and_sees_itself_whole(tokenizer: Tokenizer) -
     labels = Prefix(0).batch(store, np.arange(600), Draw(1, 0)).labels["vocabulary"]
     counts = torch.bincount((labels >= 0).sum(dim=1), minlength=5).tolist()
     assert counts[0] == counts[4] == 0 and all(abs(count - 200) < 5 * (600 * 2 / 9) ** 0.5 for count in counts[1:4])
-
-
-# Mixtures ---------------------------------------------------------------------------------------------------------
 
 
 class Numbered:
@@ -217,7 +197,6 @@ def test_a_mixture_gives_each_member_its_share_in_order_and_can_be_entered_anywh
     network = NetworkConfig("encoder", heads=(HeadConfig("masked-language-model"),))
     given = preparation(tokenizer, network, SENTENCES * 20)
     made = batches_for(given, (ObjectiveConfig("masked"), ObjectiveConfig("causal", share=2.0, weight=0.5)))
-    assert isinstance(made, Mixture)
     kinds = {(part.batch.mask is None, part.weights.get("vocabulary", 1.0)) for u in range(6) for part in made.parts(u)}
     assert kinds == {(True, 1.0), (False, 0.5)}
     # What an update holds is a function of its number, across the blocks in which members are drawn
@@ -229,9 +208,6 @@ def test_a_mixture_gives_each_member_its_share_in_order_and_can_be_entered_anywh
 MADE = mixture()
 
 
-# Recipes ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_batch_moves_and_shows_its_examples() -> None:
     labels = {"vocabulary": torch.tensor([[6, -1, -1], [8, 9, 3]])}
     batch = Batch({"ids": torch.tensor([[5, 6, 0], [7, 8, 9]])}, labels, lengths={"ids": torch.tensor([2, 3])})
@@ -240,3 +216,98 @@ def test_a_batch_moves_and_shows_its_examples() -> None:
     segments = {"segment_ids": torch.tensor([[0, 1, 0], [0, 1, 1]])}
     paired = replace(batch, inputs=batch.inputs | segments)  # its padding is no part of an example either
     assert [example["segment_ids"] for example in paired.examples()] == [[0, 1], [0, 1, 1]]
+
+
+MASK = 4
+NONE = Noise(MASK, infilling=0.0, permutation=0.0)
+TEXTS = ["O gato dorme. Ele sonha com peixe! A casa é azul?", "Eu leio. Tu lês.", "Bom dia"]
+
+
+def noisy(noise: Noise, length: int, row: int = 0, epoch: int = 0, sentences: int = 1) -> list[int]:
+    """A noisy copy of the tokens 100, 101 ..."""
+    ids: NDArray[np.int64] = 100 + np.arange(length)
+    numbers = np.arange(length) * sentences // length
+    return noise.noisy([ids], [numbers], np.array([row]), Draw(1, epoch))[0].tolist()
+
+
+def spans_of(source: list[int], length: int) -> list[int]:
+    """The number of tokens behind each mask of a source of the tokens 100, 101 ... in order."""
+    lengths, expected, open_mask = [], 100, False
+    for token in [*source, 100 + length]:
+        if token == MASK:
+            assert not open_mask, "two masks are neighbours"
+            open_mask = True
+            continue
+        if open_mask:
+            lengths.append(token - expected)
+        else:
+            assert token == expected
+        expected, open_mask = token + 1, False
+    return lengths
+
+
+def test_infilling_spans_are_poisson_and_hide_the_share_of_tokens() -> None:
+    """Lewis et al. 2020: each span becomes one mask; a span of length 0 inserts one."""
+    length, lengths = 20_000, []
+    for row in range(4):
+        spans = spans_of(noisy(replace(NONE, infilling=0.3), length, row), length)
+        assert sum(spans) in (6000, 6001)
+        lengths += spans
+    law = np.array([exp(-3) * 3**k / factorial(k) for k in range(9)])
+    counts = np.bincount(np.minimum(lengths, 9), minlength=10)
+    assert counts[0] > 0
+    assert chisquare(counts, np.append(law, 1 - law.sum()) * counts.sum()).pvalue > 1e-3
+
+
+@settings(max_examples=40)
+@given(length=st.integers(1, 60), row=st.integers(0, 99), rate=st.sampled_from([0.05, 0.3, 0.95]))
+def test_infilling_of_any_text_keeps_what_it_does_not_hide(length: int, row: int, rate: float) -> None:
+    spans = spans_of(noisy(replace(NONE, infilling=rate), length, row), length)
+    assert abs(sum(spans) - rate * length) < 1
+
+
+def test_deletion_permutation_and_rotation_keep_what_they_may() -> None:
+    kept = noisy(replace(NONE, deletion=0.25), 8001)
+    assert kept == sorted(kept) and len(set(kept)) == len(kept) in (6000, 6001)
+    means = [len(noisy(replace(NONE, deletion=0.25), 6, row)) for row in range(600)]
+    assert np.mean(means) == pytest.approx(4.5, abs=0.1)  # rounded at random
+    noise = Noise(MASK)
+    assert noisy(noise, 60) == noisy(noise, 60) != noisy(noise, 60, epoch=1)
+    orders = {tuple(noisy(replace(NONE, permutation=1.0), 9, row, sentences=3)) for row in range(200)}
+    sentences = [(100, 101, 102), (103, 104, 105), (106, 107, 108)]
+    assert len(orders) == 6 and all({order[:3], order[3:6], order[6:]} == set(sentences) for order in orders)
+    starts = np.zeros(5)
+    for row in range(1000):
+        text = noisy(replace(NONE, rotation=1.0), 5, row)
+        starts[text[0] - 100] += 1
+        assert text == [100 + (text[0] - 100 + i) % 5 for i in range(5)]
+    assert chisquare(starts).pvalue > 1e-3
+    untouched = sum(noisy(replace(NONE, rotation=0.4), 50, row)[0] == 100 for row in range(1000))
+    assert untouched == pytest.approx(600 + 400 / 50, abs=60)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "byte", "wordpiece"])
+def test_the_target_is_the_clean_text_and_sentences_are_those_of_the_text(kind: str) -> None:
+    tokenizer = train_tokenizer(TokenizerConfig(kind, vocab_size=150), TEXTS)  # type: ignore[arg-type]
+    ids, numbers = sentence_numbers(tokenizer, TEXTS[0])
+    assert ids == tokenizer.encode(TEXTS[0])
+    parts = [tokenizer.decode([i for i, n in zip(ids, numbers) if n == number]).strip() for number in range(3)]
+    said = ("O gato dorme.", "Ele sonha com peixe!", "A casa é azul?")
+    assert parts == [tokenizer.decode(tokenizer.encode(sentence)) for sentence in said]
+    network = NetworkConfig("encoder-decoder")
+    noise = ObjectiveConfig("denoising", rotation=0.5, deletion=0.1)
+    made = batches_for(preparation(tokenizer, network, TEXTS), (noise,))
+    batch = made.batch(np.arange(3))
+    for row, text in enumerate(TEXTS):
+        labels = batch.labels["vocabulary"][row]
+        assert tokenizer.decode(labels[labels >= 0].tolist()[:-1]) == tokenizer.decode(tokenizer.encode(text))
+        source = batch.inputs["source_ids"][row]
+        assert set(source.tolist()) <= {*tokenizer.encode(text), tokenizer.mask_id, network.eos_id, network.pad_id}
+    assert batch.counts()["vocabulary"] == int(made.objective.sizes(made.stores.first).sum())
+
+
+def test_wrong_noise_is_named() -> None:
+    fails(RecipeError, r"`deletion` must lie in \[0, 1\): got 1", ObjectiveConfig, "denoising", deletion=1.0)
+    with pytest.raises(RecipeError, match="needs noise: infilling, deletion, permutation, rotation are all 0"):
+        ObjectiveConfig("denoising", infilling=0.0, permutation=0.0)
+    fails(RecipeError, "`rotation` has no effect on the objective masked", ObjectiveConfig, "masked", rotation=0.5)

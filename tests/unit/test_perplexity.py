@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -137,15 +138,21 @@ def test_i6_perplexity_does_not_depend_on_the_batch_and_long_texts_are_read_in_w
 def test_a_masked_model_masks_each_token_in_turn() -> None:
     """Salazar et al. 2020: special tokens are read and not scored."""
     loaded = masked()
-    total, tokens = 0.0, 0
-    for text in TEXTS:
-        row = [TOKENIZER.bos_id, *TOKENIZER.encode(text), TOKENIZER.eos_id]
-        for at in range(1, len(row) - 1):
-            ids = torch.tensor([[*row[:at], TOKENIZER.mask_id, *row[at + 1 :]]])
-            with torch.no_grad():
-                logits = loaded.network.read("vocabulary", loaded.network(ids=ids))[0, at]
-            total += float(torch.log_softmax(logits, dim=-1)[row[at]])
-            tokens += 1
+
+    @torch.no_grad()
+    def by_loop(ids: list[int], windows: Iterable[tuple[int, int, int, int]]) -> float:
+        total = 0.0
+        for begin, end, first, last in windows:
+            row = [TOKENIZER.bos_id, *ids[begin:end], TOKENIZER.eos_id]
+            for at in range(first, last):
+                column = at - begin + 1
+                hidden = torch.tensor([[*row[:column], TOKENIZER.mask_id, *row[column + 1 :]]])
+                logits = loaded.network.read("vocabulary", loaded.network(ids=hidden))[0, column]
+                total += float(torch.log_softmax(logits, dim=-1)[ids[at]])
+        return total
+
+    rows = [TOKENIZER.encode(text) for text in TEXTS]
+    total, tokens = sum(by_loop(ids, [(0, len(ids), 0, len(ids))]) for ids in rows), sum(map(len, rows))
     score = loaded.perplexity(TEXTS)
     assert score.value == pytest.approx(math.exp(-total / tokens), rel=1e-10)
     assert score.name == "pseudo-perplexity" and score.parts["tokens"] == tokens
@@ -153,15 +160,7 @@ def test_a_masked_model_masks_each_token_in_turn() -> None:
     loaded = masked(max_len=10)
     ids = TOKENIZER.encode(" ".join(TEXTS[:2]))
     assert len(ids) > 12
-    total = 0.0
-    for begin, end, first, last in Windows(6, 4).of(len(ids), two_sided=True):
-        row = [TOKENIZER.bos_id, *ids[begin:end], TOKENIZER.eos_id]
-        for at in range(first, last):
-            column = at - begin + 1
-            masked_row = torch.tensor([[*row[:column], TOKENIZER.mask_id, *row[column + 1 :]]])
-            with torch.no_grad():
-                logits = loaded.network.read("vocabulary", loaded.network(ids=masked_row))[0, column]
-            total += float(torch.log_softmax(logits, dim=-1)[ids[at]])
+    total = by_loop(ids, Windows(6, 4).of(len(ids), two_sided=True))
     score = loaded.perplexity(" ".join(TEXTS[:2]), window=8, stride=4)
     assert score.value == pytest.approx(math.exp(-total / len(ids)), rel=1e-10)
 

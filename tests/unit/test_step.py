@@ -1,6 +1,5 @@
 """One training step: against a plain trainer, accumulation, precision, clipping, decay, resuming, faults."""
 
-import copy
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -205,7 +204,7 @@ def test_f5_going_on_from_saved_weights_and_optimiser_is_bit_exact(precision: st
     assert same(resumed.optimizer.tensors(), straight.optimizer.tensors()) and same(tensors, before)
 
 
-def test_optimiser_tensors_are_named_after_their_weights_only_matrices_decay_and_those_held_still_do_not() -> None:
+def test_optimiser_tensors_are_named_after_their_weights_and_weights_held_still_keep_their_bits() -> None:
     updater = Updater(make(), CONFIG, "float32")
     assert updater.optimizer.tensors() == {}
     train(updater, 2)
@@ -222,20 +221,6 @@ def test_optimiser_tensors_are_named_after_their_weights_only_matrices_decay_and
     train(Updater(network, replace(CONFIG, weight_decay=0.0), "bfloat16"), 3, micro_batches=2)
     for name, value in weights(network).items():
         assert torch.equal(value, before[name]) == name.startswith("decoder.blocks.0."), name
-    # First steps that differ in decay alone: matrices differ by rate · decay · weight, biases and norms do not
-    start = make(torch.float64)
-    with torch.no_grad():
-        for parameter in start.parameters():
-            if parameter.dim() < 2:
-                parameter.add_(torch.randn_like(parameter) * 0.1)
-    ended = []
-    for decay in (0.0, 0.5):
-        network = copy.deepcopy(start)
-        train(Updater(network, replace(CONFIG, weight_decay=decay), "float32"), 1)
-        ended.append(dict(network.named_parameters()))
-    for name, before in start.named_parameters():
-        expected = 1e-2 * 0.5 * before if before.dim() > 1 else torch.zeros_like(before)
-        torch.testing.assert_close(ended[0][name] - ended[1][name], expected, rtol=0, atol=1e-12, msg=name)
 
 
 def test_the_bfloat16_copy_follows_weights_that_stay_float32_and_gradients_add_up_in_float32() -> None:
@@ -349,18 +334,14 @@ def test_parts_go_in_turn_while_somebody_looks(eight_threads: None) -> None:
     """What is seen stands in the order of the parts, and looking changes no bit."""
     parts = list(data().parts(0, 3))
     updater, other = (Updater(make(), CONFIG, "float32") for _ in range(2))
-    want = [attention_of(updater.compute_network, part.batch) for part in parts]
+    with observe(updater.compute_network) as alone:
+        for part in parts:
+            loss_of(updater.compute_network, part.batch, Call())
     with observe(updater.compute_network, layers=[0]) as seen:
         looked = updater.update(parts, 1, 1e-2)
     assert looked == other.update(parts, 1, 1e-2) and same(weights(updater.network), weights(other.network))
-    for one, given in zip(seen.weights["cross", 0], want, strict=True):
+    for one, given in zip(seen.weights["cross", 0], alone.weights["cross", 0], strict=True):
         torch.testing.assert_close(one, given)
-
-
-def attention_of(network: EncoderDecoder, batch: Batch) -> Tensor:
-    with observe(network) as seen:
-        loss_of(network, batch, Call())
-    return seen["cross", 0]
 
 
 def test_float16_gradients_do_not_depend_on_the_scale_of_the_loss_which_overflows_halve() -> None:

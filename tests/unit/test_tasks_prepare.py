@@ -36,14 +36,6 @@ PAIRS = write("train", 40)
 TEXTS = [text for pair in PAIRS for text in (pair.source, pair.target)]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def recipe(train: Any = (), valid: Any = (), test: Any = (), **parts: Any) -> Recipe:
     data = DataConfig(train=tuple(train), valid=tuple(valid), test=tuple(test), **parts.pop("data", {}))
     return Recipe(task="translation", data=data, **parts)
@@ -175,9 +167,7 @@ def batches(tokenizer: Tokenizer, pairs: Split, say: Any = print, max_len: int =
 
 
 def batches_for(made: Recipe, tokenizer: Tokenizer, pairs: Split, say: Any = print) -> PlannedBatches:
-    found = training_batches(made, network_for(made, tokenizer, pairs), tokenizer, pairs, say)
-    assert isinstance(found, PlannedBatches)
-    return found
+    return training_batches(made, network_for(made, tokenizer, pairs), tokenizer, pairs, say)  # type: ignore[return-value]
 
 
 def test_every_pair_is_seen_once_an_epoch_as_written_but_for_long_and_blank_ones_and_drawn_subwords_spell_it(
