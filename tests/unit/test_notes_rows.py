@@ -108,9 +108,6 @@ def test_every_error_is_told_by_a_row_and_every_row_is_of_the_specification() ->
     assert "CC BY-SA" in CREDIT
 
 
-# A row must fail when the code beneath it is wrong -------------------------------------------------------------------
-
-
 def sees_one_ahead(right, self, *arguments, **named):
     allowed = right(self, *arguments, **named)
     return allowed | F.pad(allowed[..., :-1], (1, 0))
@@ -255,9 +252,6 @@ def test_rows_fail_where_the_code_is_wrong(monkeypatch, wrong, rows):
     for result in run(rows_named(rows)):
         assert not result.finding.passed, f"{result.row.id} did not notice"
         assert result.finding.expected != "a finding", f"{result.row.id} broke: {result.finding.value}"
-
-
-# The table and the findings ------------------------------------------------------------------------------------------
 
 
 def test_rows_named_a_check_that_breaks_fails_alone_and_a_row_draws_its_own_numbers() -> None:
