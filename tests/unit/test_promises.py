@@ -83,10 +83,10 @@ PROMISES: dict[str, dict[str, list[str]]] = {
             "integration/test_serve_http_refusals.py: test_each_refusal_is_logged_and_counted_once"
         ],
         "The packages of the image": [
-            "unit/test_lock.py: test_the_lock_has_each_dependency_at_a_version_of_its_range",
-            "unit/test_lock.py: test_the_image_and_the_service_have_the_versions_of_the_tests",
+            "unit/test_repository.py: test_the_lock_has_each_dependency_at_a_version_of_its_range",
+            "unit/test_repository.py: test_the_image_and_the_service_have_the_versions_of_the_tests",
         ],
-        "`make sbom` lists them": ["unit/test_lock.py: test_the_bill_of_materials_has_every_package_and_torch"],
+        "`make sbom` lists them": ["unit/test_repository.py: test_the_bill_of_materials_has_every_package_and_torch"],
         "Nothing is sent anywhere": ["unit/test_promises.py: test_few_files_can_reach_the_network"],
         "The network is used only where": [
             "unit/test_promises.py: test_few_files_can_reach_the_network",
