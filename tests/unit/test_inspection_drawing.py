@@ -75,32 +75,31 @@ def hash_of(text: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode() + "'"
 
 
-def test_hostile_tokens_end_no_element_of_the_page() -> None:
-    page = Page(attention_page(hostile()))
+def standing_alone(text: str) -> Page:
+    """The page, whose policy allows its one script and style, and in which nothing else acts or is fetched."""
+    page = Page(text)
     names = [name for name, _ in page.tags]
-    assert names.count("script") == 2 and names.count("style") == 1 and names.count("title") == 1
-    assert "b" not in names and not {"link", "img", "iframe", "object", "base", "form"} & set(names)
-    assert page.texts["title"][0].startswith("<script>alert(1)</script>")
-    data = json.loads(page.texts["script"][0])["sentences"][0]
-    assert [token[0] for token in data["kinds"]["decoder"]["sides"][0]["tokens"]][:6] == HOSTILE[:6]
-    assert not re.search("[<>&\u2028\u2029]", page.texts["script"][0])
-
-
-def test_the_policy_allows_this_script_and_style_and_nothing_else() -> None:
-    page = Page(attention_page(hostile()))
-    metas = [attributes for name, attributes in page.tags if name == "meta"]
-    (policy,) = [one["content"] for one in metas if one.get("http-equiv") == "Content-Security-Policy"]
+    assert names.count("script") == 2 and names.count("style") == 1
+    assert not {"b", "link", "img", "iframe", "object", "embed", "base", "form"} & set(names)
+    for _, attributes in page.tags:
+        assert not any(name.startswith("on") or name in ("src", "href", "style") for name in attributes)
+    (policy,) = [one["content"] for _, one in page.tags if one.get("http-equiv") == "Content-Security-Policy"]
     rules = dict(rule.split(" ", 1) for rule in str(policy).split("; "))
     assert rules["default-src"] == "'none'" and rules["script-src"] == hash_of(page.texts["script"][1])
     assert rules["style-src"] == hash_of(page.texts["style"][0])
     others = {"base-uri", "form-action", "require-trusted-types-for", "trusted-types"}
     assert set(rules) == {"default-src", "script-src", "style-src"} | others
+    return page
 
 
-def test_nothing_in_the_page_acts_outside_its_script_or_names_an_address() -> None:
+def test_hostile_tokens_end_no_element_and_pages_allow_their_script_alone() -> None:
+    page = standing_alone(attention_page(hostile()))
+    (title,) = page.texts["title"]
+    assert title.startswith("<script>alert(1)</script>")
+    data = json.loads(page.texts["script"][0])["sentences"][0]
+    assert [token[0] for token in data["kinds"]["decoder"]["sides"][0]["tokens"]][:6] == HOSTILE[:6]
+    assert not re.search("[<>&\u2028\u2029]", page.texts["script"][0])
     text = attention_page(hostile()).replace("url(#atento-mark)", "")  # the one reference, within the page
-    for _, attributes in Page(text).tags:
-        assert not any(name.startswith("on") or name in ("src", "href", "style") for name in attributes)
     for forbidden in ("http://", "https://", "innerHTML", "eval(", "fetch(", "XMLHttpRequest", "@import", "url("):
         assert forbidden not in text
 
@@ -316,15 +315,7 @@ def test_m7_sentences_and_traces_that_are_not_there_are_refused() -> None:
 def test_m7_the_page_stands_alone_and_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = table_chain({(): dict.fromkeys(HOSTILE, 1 / len(HOSTILE))})
     trace = traced(chain, Greedy(), Beam(3), Sample(n=2, top_k=5), top=10)
-    made = Page(page.decoding_page(trace, title=HOSTILE[0]))
-    scripts = [attributes for tag, attributes in made.tags if tag == "script"]
-    assert len(scripts) == 2 and all("src" not in attributes for attributes in scripts)
-    assert not [tag for tag, _ in made.tags if tag in ("link", "img", "iframe", "object", "embed")]
-    assert not [key for _, attributes in made.tags for key in attributes if key.startswith("on") or key == "style"]
-    policy = next(a["content"] for t, a in made.tags if a.get("http-equiv") == "Content-Security-Policy")
-    assert policy is not None and "default-src 'none'" in policy
-    for kind, text in (("script", made.texts["script"][1]), ("style", made.texts["style"][0])):
-        assert f"{kind}-src {hash_of(text)}" in policy
+    made = standing_alone(page.decoding_page(trace, title=HOSTILE[0]))
     data = json.loads(made.texts["script"][0])
     assert [run["strategy"] for run in data["runs"]] == ["greedy", "beam", "sample"]
     assert data["runs"][1]["steps"][0]["candidates"][0]["token"] in [visible(word) for word in HOSTILE]
