@@ -95,8 +95,7 @@ def test_a19_rows_of_a_case_say_what_was_measured_ratios_last() -> None:
     directions = {"causal": ["forward", "forward+backward"], "causal, dropout 0.1": ["forward+backward"]}
     for setting, expected in directions.items():
         for direction in expected:
-            own = [row for row in rows if row["mask"] == setting and row["direction"] == direction]
-            *measured, ratio = own
+            *measured, ratio = [row for row in rows if row["mask"] == setting and row["direction"] == direction]
             assert [row["kernel"] for row in measured] == contenders(case(setting))
             for row in measured:
                 assert row["ms"] > 0 and (row["peak_mib"] is None or row["peak_mib"] >= 0)

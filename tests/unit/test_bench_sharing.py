@@ -32,7 +32,6 @@ class Toy:
         """Do nothing."""
 
     def run(self, work: Any) -> tuple[dict[str, str], int]:
-        """Return what the process has."""
         return {name: os.environ[name] for name in NAMES if name in os.environ}, torch.get_num_threads()
 
 

@@ -114,8 +114,7 @@ def test_operations_are_those_of_the_matrices_halves_count_apart_and_rows_lose_n
     assert weights["encoder"] == config.n_layers * (attention + feed_forward)
     assert weights["decoder"] == config.decoder_layers * (2 * attention + feed_forward)
     texts = documents(500)
-    batches = batches_of("gpt2", SIZES["tiny"]["gpt2"], "packed", 2000)
-    lengths = batches.stores.first["ids"].lengths
+    lengths = batches_of("gpt2", SIZES["tiny"]["gpt2"], "packed", 2000).stores.first["ids"].lengths
     assert int(lengths.sum()) - (len(lengths) - 1) == sum(len(text) + 2 for text in texts)
     assert np.median([len(text) for text in texts]) == pytest.approx(80, rel=0.15)
 

@@ -34,7 +34,6 @@ def capitals(
     threads: int | None = 1,
     cluster: Cluster | None = None,
 ) -> None:
-    """A command whose workers answer in capitals."""
     assert cluster is not None
     cluster.run(Work(answer=lambda *_: None, ready=lambda _: None))
 
@@ -57,13 +56,11 @@ class Made:
         self._command: Any = with_cluster(capitals)
 
     def run(self, **options: Any) -> None:
-        """Run the command with options in place of the usual ones."""
         usual = {"cluster": "local", "out": self.out, "workers": 1, "block_lines": 3, "columns": None, "reading": None}
         own = {"model": str(self.folder / "model"), "file": str(self.file), "loudness": 1, "skip_bad": False}
         self._command(**own | {"device": "cpu", "threads": 1} | usual | options)
 
     def times(self) -> dict[str, int]:
-        """When each part was written."""
         return {path.name: path.stat().st_mtime_ns for path in (self.out / "parts").iterdir()}
 
 
@@ -203,7 +200,6 @@ class Recorded:
         self.loaded += 1
 
     def ended(self) -> bool:
-        """Whether no worker is left."""
         return all(not Path(f"/proc/{worker.pid}").exists() for worker in self.started)
 
 

@@ -31,7 +31,6 @@ SETTINGS: dict[str, Any] = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="u
 
 
 def named(nav: object) -> Iterator[str]:
-    """The pages of a part of the navigation."""
     if isinstance(nav, str):
         yield nav
     for child in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():

@@ -270,8 +270,7 @@ def test_answers_and_tags_of_long_texts_are_explained_in_their_windows(tokenizer
     model = make(tokenizer, "bert-base", "tagging", max_len=16)
     text = " ".join(pair.source for pair in PAIRS[:3])
     words = model.tag_words(text)
-    last = model.explain(text, target=len(words) - 1)
-    assert last.value == pytest.approx(log_odds(words[-1].probability), abs=1e-5)
+    assert model.explain(text, target=len(words) - 1).value == pytest.approx(log_odds(words[-1].probability), abs=1e-5)
     entities = model.tag(text)
     whole = model.explain(text, "leave-out")
     assert [part.target for part in whole.parts] == [f"{one.text}/{one.label}" for one in entities or words]

@@ -126,8 +126,7 @@ def test_what_cannot_be_drawn_is_said() -> None:
         ([NextToken("a", [0.5, 0.5], names=["x"])], "`names` must name 2 tokens: got 1"),
     ):
         fails(UsageError, message, distribution_svg, panels)
-    said = "`max_tokens` must be at least 1: got 0"
-    fails(UsageError, said, distribution_svg, [NextToken("a", [1.0])], max_tokens=0)
+    fails(UsageError, "`max_tokens` must be at least 1: got 0", distribution_svg, [NextToken("a", [1.0])], max_tokens=0)
 
 
 IDS = {"ids": dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)}

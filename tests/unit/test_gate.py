@@ -155,8 +155,7 @@ def test_{0}(): assert os.environ["ATEN_CPU_CAPABILITY"] == "{0}"
 """
     for name in gate.OLDER:
         (tmp_path / f"test_{name}.py").write_text(test.format(name), encoding="utf-8")
-    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT / "tests")}
-    gate.ENVIRONMENT |= alone
+    gate.ENVIRONMENT |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT / "tests")}
     steps = {name: ["pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / f"test_{name}.py")] for name in gate.OLDER}
     steps = {name: [*words, f"--junitxml={tmp_path / name}.xml"] for name, words in steps.items()}
     failed, status, took = gate.together(steps, tmp_path)

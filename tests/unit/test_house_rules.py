@@ -110,7 +110,6 @@ def room(module: str) -> str:
 
 @cache
 def home_of(file: Path) -> Path:
-    """The folder that the package of a file is in."""
     return ROOT.parent if ROOT.parent in file.parents else ROOT.parents[1]
 
 

@@ -166,8 +166,7 @@ def test_colours_stand_in_the_palette_alone_and_darken_with_readable_text() -> N
     light = [luminance(ramp_colour(share / 100)) for share in range(101)]
     assert all(before > after for before, after in pairwise(light))
     assert all(before < after for before, after in pairwise([luminance(colour) for colour in DARK_RAMP]))
-    style = Page(attention_page(hostile())).texts["style"][0]
-    found = re.findall(r"--([a-z-]+): light-dark\((.+?), (.+?)\)", style)
+    found = re.findall(r"--([a-z-]+): light-dark\((.+?), (.+?)\)", Page(attention_page(hostile())).texts["style"][0])
     assert len(found) > 15
     for theme in (1, 2):
         colour = {row[0]: row[theme] for row in found}
@@ -263,8 +262,7 @@ def test_j7_a_beam_of_two_as_a_tree_with_its_scores() -> None:
     for total in (math.log(0.6), math.log(0.4), math.log(0.36), math.log(0.24)):
         assert f"{total:.2f}" in said
     ways = list(ElementTree.fromstring(svg).iter(f"{SVG}path"))
-    bold = [way for way in ways if way.get("stroke-width") == "3.2"]
-    assert len(bold) == 3  # um, gato, </s>
+    assert len([way for way in ways if way.get("stroke-width") == "3.2"]) == 3  # um, gato, </s>
     assert len(boxes(svg)) == len(ways) + 1  # a tree
 
 
@@ -315,8 +313,7 @@ def test_m7_sentences_and_traces_that_are_not_there_are_refused() -> None:
 def test_m7_the_page_stands_alone_and_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = table_chain({(): dict.fromkeys(HOSTILE, 1 / len(HOSTILE))})
     trace = traced(chain, Greedy(), Beam(3), Sample(n=2, top_k=5), top=10)
-    made = standing_alone(page.decoding_page(trace, title=HOSTILE[0]))
-    data = json.loads(made.texts["script"][0])
+    data = json.loads(standing_alone(page.decoding_page(trace, title=HOSTILE[0])).texts["script"][0])
     assert [run["strategy"] for run in data["runs"]] == ["greedy", "beam", "sample"]
     assert data["runs"][1]["steps"][0]["candidates"][0]["token"] in [visible(word) for word in HOSTILE]
     filters = [one["filter"] for one in data["runs"][2]["steps"][0]["distributions"] if one["parent"] == 0]

@@ -151,7 +151,6 @@ def test_wrong_answers_are_counted_with_the_way_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["translate", "generate"])
 def test_a_line_too_long_is_named_and_skipped(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is one bad line, and no failure of the whole file."""
     monkeypatch.setattr("atento.tasks.task_model._LONGEST", 1)
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text(f"cat\n{'cat ' * 5000}\ncat\n", encoding="utf-8")

@@ -364,6 +364,5 @@ def test_w20_a_planted_fault_is_seen_by_its_row(monkeypatch: Patch, fault: Fault
 
 
 def test_w20_every_row_has_a_planted_fault_or_says_why_not() -> None:
-    """The next row of the table needs a fault that its check notices, or a reason here."""
     planted = {row for names in [*FAULTS, *FAULTS_OF_TEXT, *SABOTAGE] for row in names.split()[1:]}
     assert planted | UNPLANTED.keys() == ROWS.keys() and not planted & UNPLANTED.keys() and all(UNPLANTED.values())

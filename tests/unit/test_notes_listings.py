@@ -50,7 +50,6 @@ def test_names_are_the_listings_and_attention_is_the_same_call_k1_k2() -> None:
 
 
 def test_self_attention_takes_any_leading_sizes_and_masks_k1() -> None:
-    """As the notes' matmul does."""
     for lead in ((), (3,), (2, 5)):
         query, key, value = torch.randn(*lead, 4, 6), torch.randn(*lead, 7, 6), torch.randn(*lead, 7, 3)
         output, weights = self_attention(query, key, value)

@@ -246,7 +246,6 @@ CASES = [
 
 @pytest.mark.parametrize(("wrong", "rows"), CASES)
 def test_rows_fail_where_the_code_is_wrong(monkeypatch, wrong, rows):
-    """The checks have teeth: each of these faults, put into the library, is found by the rows that should find it."""
     trained()  # made while all is well
     wrong(monkeypatch)
     for result in run(rows_named(rows)):

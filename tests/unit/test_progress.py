@@ -105,8 +105,6 @@ def test_without_anybody_listening_the_log_goes_on(monkeypatch: pytest.MonkeyPat
 
 
 class Clock:
-    """A clock that the test moves on."""
-
     now = 0.0
 
     def monotonic(self) -> float:

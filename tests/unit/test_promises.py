@@ -157,8 +157,7 @@ def functions(file: str) -> set[str]:
 
 def sentences(page: str) -> list[str]:
     """The sentences of the section of a page that makes promises."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    section = text.split(f"\n## {PAGES[page]}\n")[1].partition("\n## ")[0]
+    section = (ROOT / page).read_text(encoding="utf-8").split(f"\n## {PAGES[page]}\n")[1].partition("\n## ")[0]
     items = [line.removeprefix("- ") for line in section.splitlines() if line.startswith("- ")]
     return [sentence for item in items for sentence in re.split(r"(?<=\.) (?=\S)", item)]
 

@@ -146,8 +146,7 @@ def test_the_notes_of_a_version_are_its_section_alone_and_versions_fall() -> Non
 
 def test_an_interpreter_is_this_one_or_one_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shim with nothing behind it, as pyenv puts on the path, is passed over."""
-    own = f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert release.interpreter(own) == sys.executable
+    assert release.interpreter(f"{sys.version_info.major}.{sys.version_info.minor}") == sys.executable
     shim = tmp_path / "python9.9"
     shim.write_text("#!/bin/sh\nexit 127\n", encoding="utf-8")
     shim.chmod(0o755)
@@ -189,8 +188,7 @@ def test_the_lock_names_no_registry_and_leaves_torch_to_the_constraints() -> Non
 
 def test_what_has_no_wheel_is_built_from_its_locked_source_by_locked_packages() -> None:
     """Isolated builds fetched setuptools, and setuptools-scm of seqeval, without a version or a hash."""
-    recipe = re.sub(r"\\\n\s*", "", MAKEFILE)
-    (steps,) = re.findall(r"\$\(VENV\)/installed-dev: .*\n((?:\t.*\n)+)", recipe)
+    (steps,) = re.findall(r"\$\(VENV\)/installed-dev: .*\n((?:\t.*\n)+)", re.sub(r"\\\n\s*", "", MAKEFILE))
     chosen, wheels, sources, *_ = steps.splitlines()
     assert "--only-binary :all:" in wheels and "--no-build-isolation" in sources
     (built, *_) = re.findall(r"!/\^\((.+?)\)==/", chosen)

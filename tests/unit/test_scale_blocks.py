@@ -27,7 +27,6 @@ from failing import fails
 
 
 def lines_of(source: Input, plan: Plan, bad: list[str] | None = None) -> list[list[str]]:
-    """The lines of each block, as a worker reads them."""
     reader = BlockReader(source)
     raw = source.bytes_in_order(iter(plan.blocks)) if source.is_packed else (b"" for _ in plan.blocks)
     return [reader.lines(block, content, bad) for block, content in zip(plan.blocks, raw)]

@@ -80,8 +80,7 @@ def test_masked_models_and_encoder_decoders_score_answers_where_they_stand() -> 
     bert = model("masked-language-modeling", presets.bert_tiny(pooler=False, heads=heads, **SIZES))
     probabilities = {one.token: one.probability for one in bert.fill("o gato dorme <mask> casa hoje", top=13)}
     scores = probes.masked_scores(bert, QUESTION, True).exp()
-    ratio = probabilities["na"] / probabilities["e"]
-    assert float(scores[0] / scores[1]) == pytest.approx(ratio, rel=1e-4)
+    assert float(scores[0] / scores[1]) == pytest.approx(probabilities["na"] / probabilities["e"], rel=1e-4)
     other_right = probes.Question((*QUESTION.words[:4], "rua", "e"), 3, QUESTION.answers)
     assert torch.equal(probes.masked_scores(bert, QUESTION, False), probes.masked_scores(bert, other_right, False))
     assert not torch.equal(probes.masked_scores(bert, QUESTION, True), probes.masked_scores(bert, other_right, True))
@@ -112,8 +111,7 @@ def test_word_models_read_the_neighbours_of_the_word() -> None:
     options = {name: SIZES[name] for name in ("vocab_size", "d_model", "n_layers")}
     cbow = model("cbow", NetworkConfig(architecture="cbow", cbow=CBOWConfig(window=2, negatives=2), **options))
     weights = dict(cbow.network.named_parameters())
-    ids = [TOKENIZER.token_id(word) for word in ("gato", "dorme", "casa", "hoje")]
-    mean = weights["input_weight"][ids].mean(dim=0)
+    mean = weights["input_weight"][[TOKENIZER.token_id(word) for word in ("gato", "dorme", "casa", "hoje")]].mean(dim=0)
     answers = [TOKENIZER.token_id(word) for word in QUESTION.answers]
     found = probes.window_scores(cbow, QUESTION, True)
     assert torch.allclose(found, weights["output_weight"][answers] @ mean, atol=1e-5)

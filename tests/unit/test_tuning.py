@@ -44,7 +44,6 @@ def tuned(
 
 
 def moved(updater: Updater, before: dict[str, Tensor]) -> set[str]:
-    """The weights whose bits are others than before."""
     return {name for name, value in updater.network.state_dict().items() if not torch.equal(value, before[name])}
 
 
