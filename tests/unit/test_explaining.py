@@ -139,22 +139,16 @@ def test_words_of_the_text_are_the_words(tokenizer: Tokenizer) -> None:
     assert not any(first.scores[after:]) and second.scores[after] and all(end.scores[after:])
 
 
-def by_hand(tokenizer: Tokenizer) -> tuple[Network, AttributedInput, Tensor, list[int]]:
-    """A number that is linear in the vectors: Σ over columns of w · vector · column."""
+def test_a_linear_number_is_divided_as_by_hand(tokenizer: Tokenizer) -> None:
+    """Σ over columns of w · vector · column."""
     network = make(tokenizer, "bert-base", "classification").network
-    ids = [5, 9, 9, 7]
-    direction = torch.linspace(-1, 1, 16)
+    ids, direction = [5, 9, 9, 7], torch.linspace(-1, 1, 16)
 
     def values(network: Network, inputs: Inputs) -> Tensor:
         vectors = network.embedding(inputs["ids"])  # type: ignore[operator]
         return ((vectors @ direction) * torch.arange(1.0, vectors.shape[1] + 1)).sum(dim=1, keepdim=True)
 
     reading = AttributedInput({"ids": torch.tensor([ids])}, {"ids": [0, 1, 1, 2]}, [True, False, False], values, {})
-    return network, reading, direction, ids
-
-
-def test_a_linear_number_is_divided_as_by_hand(tokenizer: Tokenizer) -> None:
-    network, reading, direction, ids = by_hand(tokenizer)
     table = network.embedding.weight @ direction  # type: ignore[union-attr, operator]
     products = (table[ids] * torch.arange(1.0, 5)).tolist()
     baseline = float(table[4])

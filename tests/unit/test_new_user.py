@@ -231,8 +231,6 @@ def test_python_m_atento() -> None:
     assert (done.returncode, done.stdout) == (0, f"atento {atento.__version__}\n"), done.stderr
 
 
-# Training data that do not fit ---------------------------------------------------------------------------------------
-
 SMALL: dict[str, Any] = {
     "data": {},
     "tokenizer": {"kind": "word"},
@@ -289,12 +287,9 @@ def test_texts_with_two_labels_are_counted_and_metrics_of_pairs_refused(tmp_path
         ("mrr", True, "pairs without scores"),
     ):
         pairs: dict[str, Any] = {"text": FILMS, "pair": FILMS[::-1]} | ({"score": [0.5] * len(FILMS)} if scores else {})
+        recipe, data = SMALL | {"task": "embedding", "metrics": [metric]}, {"train": pairs, "valid": pairs}
         with pytest.raises(DataError, match=f"data.valid: the metric {metric} is for {why}; leave `metrics` out"):
-            train(
-                SMALL | {"task": "embedding", "metrics": [metric]},
-                data={"train": pairs, "valid": pairs},
-                out=tmp_path / metric,
-            )
+            train(recipe, data=data, out=tmp_path / metric)
         assert not (tmp_path / metric / "checkpoints").exists()
 
 
