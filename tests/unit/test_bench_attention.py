@@ -153,7 +153,6 @@ def test_a19_the_blocked_kernel_takes_memory_linear_in_length() -> None:
     peaks = []
     for length in (2048, 8192):
         found = bench.in_own_process(Case("window(128, 128)", length, 1, "float32", "cpu"), "blocked", 0.01)
-        assert not isinstance(found, str)
         peak = found.peak_mib["forward+backward"]
         if peak is None:
             pytest.skip("the peak memory of a process is not known here")

@@ -86,7 +86,6 @@ def test_a_signal_ends_the_servers_too(number: int, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-c", WAITING]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment)
-    assert process.stdout is not None
     server = int(process.stdout.readline())
     process.send_signal(number)
     assert process.wait(30) == 128 + number
@@ -169,7 +168,6 @@ def test_the_model_that_writes_gives_words_alone_and_the_interpreter_has_all_pac
     network = tiny(TRANSLATOR)
     write_served(tmp_path / "model", network, "translate")
     model, texts = load_model(tmp_path / "model"), texts_for(network, 12)[:4]
-    assert model.tokenizer is not None
     assert model.tokenizer.tokens(model.tokenizer.encode(texts[0])) == [f"▁{word}" for word in texts[0].split()]
     for options in ({"greedy": True}, {"beam": 3}):
         outputs = model.translate(texts, max_new_tokens=9, **options)

@@ -34,7 +34,6 @@ def capitals(
     threads: int | None = 1,
     cluster: Cluster | None = None,
 ) -> None:
-    assert cluster is not None
     cluster.run(Work(answer=lambda *_: None, ready=lambda _: None))
 
 

@@ -82,7 +82,6 @@ def predicted(model: Model, given: Any, target: str | None = None) -> float:
         return math.log(math.prod(best[0].probability for best in fill_each(model, [given])[0]))
     if task == "tagging":
         return sum(log_odds(word.probability) for word in model.tag_words(given))
-    assert target is not None
     return model.score(given, target).total
 
 

@@ -58,8 +58,7 @@ def words_of_torchrun(folder: Path, command: list[str], **environment: str) -> l
     path = f"{folder}:{os.environ['PATH']}"
     done = subprocess.run(command, capture_output=True, text=True, env={"PATH": path, **environment}, timeout=30)
     assert done.returncode == 0 and done.stderr == "", done.stderr
-    words: list[str] = json.loads(done.stdout)
-    return words
+    return json.loads(done.stdout)
 
 
 def check_words(words: list[str], nodes: str, endpoint: str, host: bool) -> None:

@@ -226,8 +226,7 @@ def test_a_head_of_other_labels_begins_again_and_has_the_dropout_of_the_recipe(t
         of_labels = HeadConfig("classification", ("x", "y"), dropout=0.3)
         network = replace(network, heads=(of_labels, HeadConfig("answer", dropout=0.0)))
         start = replace(start, config=start.config | {"network": network_to_dict(network)})
-        changes: dict[str, object] = {} if rate is None else {"network.dropout": rate}
-        config, _ = outcome(start, "classification", changes)
+        config, _ = outcome(start, "classification", {} if rate is None else {"network.dropout": rate})
         assert config.heads == (replace(of_labels, dropout=heads),)
 
 
@@ -248,9 +247,7 @@ def tiny(config: NetworkConfig, seed: int = 0) -> Encoder | Decoder | EncoderDec
 
 
 def bert(**changes: object) -> Encoder:
-    network = tiny(presets.bert_base(max_len=12, **changes))
-    assert isinstance(network, Encoder)
-    return network
+    return tiny(presets.bert_base(max_len=12, **changes))
 
 
 def hidden(network: Encoder | Decoder, **options: object) -> Tensor:
@@ -328,7 +325,6 @@ def test_m14_two_checkpoints_become_an_encoder_decoder_and_a_vocabulary_trimmed_
 def test_m14_the_reading_half_of_t5_classifies_and_positions_become_relative() -> None:
     """T5's encoder computes as before; the head is new and reads the mean of real tokens."""
     whole = tiny(presets.t5_small(attention={"d_head": 4}))
-    assert isinstance(whole, EncoderDecoder)
     encoder, load_report = to_encoder(whole, [HeadConfig("classification", labels=("no", "yes"), pooling="mean")])
     with torch.no_grad():
         torch.testing.assert_close(hidden(encoder), whole.encode(IDS, source_token_mask=REAL)[REAL], rtol=0, atol=1e-12)

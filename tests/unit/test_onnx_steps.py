@@ -76,7 +76,6 @@ def memory() -> float:
 
 def counted(steps: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     rows, run = list[int](), steps.graph
-    assert run is not None
 
     def call(tokens: Any, *arguments: Any) -> Any:
         rows.append(len(tokens))

@@ -112,7 +112,6 @@ def test_a_process_gets_one_signal_when_its_launcher_is_killed(tmp_path: Path) -
     ready, count = tmp_path / "ready", tmp_path / "count"
     command = [sys.executable, "-c", PARENT, CHILD, str(ready), str(count)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
         child = int(parent.stdout.readline())
         wait_until(ready.exists)
         parent.kill()
