@@ -15,6 +15,7 @@ from hypothesis import settings
 from tools import check, gate
 
 ROOT = Path(__file__).parents[2]
+ALONE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 GRID = """
 import pytest
 
@@ -58,8 +59,7 @@ def test_the_gate_runs_all_values_of_a_covering_grid_and_slow_the_rest(
     ran = {}
     for tier in ("not slow", "slow"):
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", tier, str(tmp_path)]
-        alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=alone)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=ALONE)
         assert done.returncode == 0, done.stdout
         ran[tier] = (tmp_path / "ran").read_text(encoding="utf-8").splitlines()
         (tmp_path / "ran").unlink()
@@ -82,8 +82,7 @@ def test_workers_of_the_gate_are_forks_with_what_was_imported(tmp_path: Path) ->
     )
     options = ["-q", "-p", "no:cacheprovider", "-p", "xdist", "-n", "2", "--dist", "worksteal", "test_it.py"]
     command = [sys.executable, "-c", program, str(ROOT / "tools"), *options]
-    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=alone)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=ALONE)
     assert done.returncode == 0 and "8 passed" in done.stdout, done.stdout + done.stderr
     written = [path for path in tmp_path.iterdir() if path.name.isdecimal()]
     assert len(written) == 2 and {path.read_text() for path in written} == {"3"}, done.stdout
@@ -207,9 +206,8 @@ def test_check_runs_what_fits_into_its_time_and_names_the_rest(tmp_path: Path) -
         "status = pytest.main(['-q', '-p', 'no:cacheprovider', f'--rootdir={sys.argv[2]}', sys.argv[2]], [capped])\n"
         "print(int(status), *check.said(capped.left, ['tests/unit/test_far.py']))"
     )
-    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-c", program, str(ROOT / "tools"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=alone)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=ALONE)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "0 left out, the furthest away: test_it.py (2 tests), test_far.py"
 
