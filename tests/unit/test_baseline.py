@@ -28,7 +28,6 @@ def split(**columns: list[Any]) -> Split:
 
 
 def of(outputs: Any, name: str, train: Split, valid: Split) -> Any:
-    """The outputs of the learner of that name."""
     (learner,) = [one for one in LEARNERS[outputs] if one.name == name]
     return learner.fit(train)(valid)
 

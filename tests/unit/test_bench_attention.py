@@ -95,8 +95,7 @@ def test_a19_rows_of_a_case_say_what_was_measured_ratios_last() -> None:
     directions = {"causal": ["forward", "forward+backward"], "causal, dropout 0.1": ["forward+backward"]}
     for setting, expected in directions.items():
         for direction in expected:
-            own = [row for row in rows if row["mask"] == setting and row["direction"] == direction]
-            *measured, ratio = own
+            *measured, ratio = [row for row in rows if row["mask"] == setting and row["direction"] == direction]
             assert [row["kernel"] for row in measured] == contenders(case(setting))
             for row in measured:
                 assert row["ms"] > 0 and (row["peak_mib"] is None or row["peak_mib"] >= 0)
@@ -154,7 +153,6 @@ def test_a19_the_blocked_kernel_takes_memory_linear_in_length() -> None:
     peaks = []
     for length in (2048, 8192):
         found = bench.in_own_process(Case("window(128, 128)", length, 1, "float32", "cpu"), "blocked", 0.01)
-        assert not isinstance(found, str)
         peak = found.peak_mib["forward+backward"]
         if peak is None:
             pytest.skip("the peak memory of a process is not known here")

@@ -212,7 +212,6 @@ def test_our_sides_run_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_transformers_writes_in_float16(tmp_path: Path) -> None:
-    """A side of a GPU, here on the CPU."""
     pytest.importorskip("transformers")
     decoding.write_weights(tmp_path / "weights", decoding.SIZES["tiny"])
     work = decoding.Work((5, 5), 1, 4)

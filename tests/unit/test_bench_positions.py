@@ -211,8 +211,7 @@ def test_b9_how_far_what_was_learned_carries() -> None:
 
 
 def answered(rows: list[dict[str, Any]], english: str, key: str = "answer_en") -> str:
-    found: str = next(row[key] for row in answers(rows) if row["question_en"].startswith(english))
-    return found
+    return next(row[key] for row in answers(rows) if row["question_en"].startswith(english))
 
 
 def test_the_answer_on_periodicity_follows_the_numbers() -> None:

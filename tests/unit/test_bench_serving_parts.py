@@ -1,15 +1,15 @@
 """The parts of `atento bench serving`: clients, batches of the peers' servers, answers, ratios, model files."""
 
-import asyncio
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 import pytest
 
@@ -30,39 +30,29 @@ Reply = Callable[[int], tuple[int, bytes, bool] | None]
 @contextmanager
 def http_server(reply: Reply) -> Iterator[int]:
     """A server of this process that answers request after request; its port."""
-    ended, count = threading.Event(), 0
-    port: Future[int] = Future()
+    numbers = count(1)
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal count
-        while await reader.readline():
-            await reader.readline()  # the empty line
-            count += 1
-            answer = reply(count)
-            if answer is None:
-                continue
-            status, content, close = answer
-            connection = "close" if close else "keep-alive"
-            writer.write(f"HTTP/1.1 {status} OK\r\nContent-Length: {len(content)}\r\n".encode())
-            writer.write(f"Connection: {connection}\r\n\r\n".encode() + content)
-            if close:
-                writer.close()
-                return
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline():
+                self.rfile.readline()  # the empty line
+                answer = reply(next(numbers))
+                if answer is None:
+                    continue
+                status, content, close = answer
+                head = f"HTTP/1.1 {status} OK\r\nContent-Length: {len(content)}\r\n"
+                head += f"Connection: {'close' if close else 'keep-alive'}\r\n\r\n"
+                self.wfile.write(head.encode() + content)
+                if close:
+                    return
 
-    async def main() -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        port.set_result(server.sockets[0].getsockname()[1])
-        while not ended.is_set():
-            await asyncio.sleep(0.01)
-        server.close()
-
-    thread = threading.Thread(target=asyncio.run, args=(main(),))
-    thread.start()
-    try:
-        yield port.result(10)
-    finally:
-        ended.set()
-        thread.join()
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
 
 
 REQUEST = b"POST / HTTP/1.1\r\n\r\n"
@@ -96,7 +86,6 @@ def test_a_signal_ends_the_servers_too(number: int, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-c", WAITING]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment)
-    assert process.stdout is not None
     server = int(process.stdout.readline())
     process.send_signal(number)
     assert process.wait(30) == 128 + number
@@ -179,7 +168,6 @@ def test_the_model_that_writes_gives_words_alone_and_the_interpreter_has_all_pac
     network = tiny(TRANSLATOR)
     write_served(tmp_path / "model", network, "translate")
     model, texts = load_model(tmp_path / "model"), texts_for(network, 12)[:4]
-    assert model.tokenizer is not None
     assert model.tokenizer.tokens(model.tokenizer.encode(texts[0])) == [f"▁{word}" for word in texts[0].split()]
     for options in ({"greedy": True}, {"beam": 3}):
         outputs = model.translate(texts, max_new_tokens=9, **options)

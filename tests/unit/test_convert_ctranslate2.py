@@ -77,7 +77,6 @@ IN_THE_GATE = (
 
 
 def converted(config: NetworkConfig, folder: Path, precision: str) -> Any:
-    """The comparison of a tiny model in that precision."""
     model = tiny_model(config)
     assert ctranslate2_engine.why_not(model) is None
     ctranslate2_engine.write(model, folder, precision)

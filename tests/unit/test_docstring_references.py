@@ -1,10 +1,16 @@
-"""A dotted name of ours in backticks, such as docstrings and comments have, is that of something that is there."""
+"""Dotted names of ours: those in backticks are there, and imports by the names of version 0.2 warn."""
 
 import pkgutil
 import re
+import sys
+from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 import atento
+from atento.base.old_names import MOVED
+from failing import fails
 
 SOURCE = Path(atento.__file__).parents[1]
 DOTTED = re.compile(r"`([a-z]\w*(?:\.[A-Za-z_]\w*)+)`")
@@ -36,3 +42,13 @@ def is_there(name: str) -> bool:
         return last in getattr(found, "__dataclass_fields__", ()) or pkgutil.resolve_name(name) is not None
     except (ImportError, AttributeError):
         return False
+
+
+def test_an_old_name_is_the_same_module_and_warns_and_one_that_never_was_is_not_found(monkeypatch) -> None:
+    for old, new in (*MOVED.items(), ("atento.cli.commands.train", "atento_cli.commands.train")):
+        monkeypatch.delitem(sys.modules, old, raising=False)
+        with pytest.warns(DeprecationWarning, match=rf"`{old}` is now `{new}`"):
+            module = import_module(old)
+        assert module is import_module(new) and module.__name__ == new == module.__spec__.name  # type: ignore[union-attr]
+    for name in ("atento.errors_of_old", "atento.cli.commands.nothing"):
+        fails(ModuleNotFoundError, "", import_module, name)

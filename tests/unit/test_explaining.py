@@ -82,7 +82,6 @@ def predicted(model: Model, given: Any, target: str | None = None) -> float:
         return math.log(math.prod(best[0].probability for best in fill_each(model, [given])[0]))
     if task == "tagging":
         return sum(log_odds(word.probability) for word in model.tag_words(given))
-    assert target is not None
     return model.score(given, target).total
 
 
@@ -139,22 +138,16 @@ def test_words_of_the_text_are_the_words(tokenizer: Tokenizer) -> None:
     assert not any(first.scores[after:]) and second.scores[after] and all(end.scores[after:])
 
 
-def by_hand(tokenizer: Tokenizer) -> tuple[Network, AttributedInput, Tensor, list[int]]:
-    """A number that is linear in the vectors: Σ over columns of w · vector · column."""
+def test_a_linear_number_is_divided_as_by_hand(tokenizer: Tokenizer) -> None:
+    """Σ over columns of w · vector · column."""
     network = make(tokenizer, "bert-base", "classification").network
-    ids = [5, 9, 9, 7]
-    direction = torch.linspace(-1, 1, 16)
+    ids, direction = [5, 9, 9, 7], torch.linspace(-1, 1, 16)
 
     def values(network: Network, inputs: Inputs) -> Tensor:
         vectors = network.embedding(inputs["ids"])  # type: ignore[operator]
         return ((vectors @ direction) * torch.arange(1.0, vectors.shape[1] + 1)).sum(dim=1, keepdim=True)
 
     reading = AttributedInput({"ids": torch.tensor([ids])}, {"ids": [0, 1, 1, 2]}, [True, False, False], values, {})
-    return network, reading, direction, ids
-
-
-def test_a_linear_number_is_divided_as_by_hand(tokenizer: Tokenizer) -> None:
-    network, reading, direction, ids = by_hand(tokenizer)
     table = network.embedding.weight @ direction  # type: ignore[union-attr, operator]
     products = (table[ids] * torch.arange(1.0, 5)).tolist()
     baseline = float(table[4])
@@ -270,8 +263,7 @@ def test_answers_and_tags_of_long_texts_are_explained_in_their_windows(tokenizer
     model = make(tokenizer, "bert-base", "tagging", max_len=16)
     text = " ".join(pair.source for pair in PAIRS[:3])
     words = model.tag_words(text)
-    last = model.explain(text, target=len(words) - 1)
-    assert last.value == pytest.approx(log_odds(words[-1].probability), abs=1e-5)
+    assert model.explain(text, target=len(words) - 1).value == pytest.approx(log_odds(words[-1].probability), abs=1e-5)
     entities = model.tag(text)
     whole = model.explain(text, "leave-out")
     assert [part.target for part in whole.parts] == [f"{one.text}/{one.label}" for one in entities or words]

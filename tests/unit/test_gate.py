@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from _pytest.assertion.rewrite import AssertionRewritingHook
 from hypothesis import settings
+from tools import check, gate
 
 ROOT = Path(__file__).parents[2]
+ALONE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 GRID = """
 import pytest
 
@@ -48,14 +49,6 @@ def test_it(n):
 """
 
 
-def module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
-
-
 @pytest.mark.parametrize(("arguments", "at_a_time", "most"), [("", 1, 3), ("(2)", 2, 8)])
 def test_the_gate_runs_all_values_of_a_covering_grid_and_slow_the_rest(
     tmp_path: Path, arguments: str, at_a_time: int, most: int
@@ -66,8 +59,7 @@ def test_the_gate_runs_all_values_of_a_covering_grid_and_slow_the_rest(
     ran = {}
     for tier in ("not slow", "slow"):
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", tier, str(tmp_path)]
-        alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=alone)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=ALONE)
         assert done.returncode == 0, done.stdout
         ran[tier] = (tmp_path / "ran").read_text(encoding="utf-8").splitlines()
         (tmp_path / "ran").unlink()
@@ -90,14 +82,13 @@ def test_workers_of_the_gate_are_forks_with_what_was_imported(tmp_path: Path) ->
     )
     options = ["-q", "-p", "no:cacheprovider", "-p", "xdist", "-n", "2", "--dist", "worksteal", "test_it.py"]
     command = [sys.executable, "-c", program, str(ROOT / "tools"), *options]
-    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=alone)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=ALONE)
     assert done.returncode == 0 and "8 passed" in done.stdout, done.stdout + done.stderr
     written = [path for path in tmp_path.iterdir() if path.name.isdecimal()]
     assert len(written) == 2 and {path.read_text() for path in written} == {"3"}, done.stdout
 
 
-def test_steps_run_together_fail_together_and_their_seconds_are_summed(tmp_path: Path) -> None:
+def test_steps_run_together_fail_together_and_their_seconds_are_summed(tmp_path, monkeypatch) -> None:
     report = tmp_path / "tests.xml"
     report.write_text(
         '<testsuites><testsuite><testcase classname="tests.unit.test_a" name="one" time="1.25"/>'
@@ -105,11 +96,10 @@ def test_steps_run_together_fail_together_and_their_seconds_are_summed(tmp_path:
         '<testcase classname="tests.unit.test_c.TestIt" name="three" time="2.0"/></testsuite></testsuites>',
         encoding="utf-8",
     )
-    lines = module(ROOT / "tools" / "gate.py").of_tests(report)
+    lines = gate.of_tests(report)
     expected = ["parity 0.5 s in 1 tests", "unit 3.2 s in 2 tests"]
     assert [line.split() for line in lines] == [line.split() for line in expected]
-    gate = module(ROOT / "tools" / "gate.py")
-    gate.BIN = Path("/")
+    monkeypatch.setattr(gate, "BIN", Path("/"))
     python = str(Path(sys.executable).relative_to("/"))
     wait = [python, "-c", "import time; time.sleep(60)"]
     name, status, took = gate.together({"a": [python, "-c", "pass"], "b": [python, "-c", "pass"]})
@@ -129,7 +119,7 @@ COMPUTING = ("attention", "networks", "inference", "decoding", "training")  # ro
 
 
 def test_what_runs_again_as_on_older_processors_has_what_depends_on_them() -> None:
-    gate, tests = module(ROOT / "tools" / "gate.py"), ROOT / "tests"
+    tests = ROOT / "tests"
     texts = {file: (tests / file).read_text(encoding="utf-8") for file in gate.NUMERICAL}
     for file in tests.glob("*/test_*.py"):
         if FEATURE.search(file.read_text(encoding="utf-8")) and file.name != "test_gate.py":
@@ -141,9 +131,8 @@ def test_what_runs_again_as_on_older_processors_has_what_depends_on_them() -> No
         assert any(part in text for text in texts.values()), part
 
 
-def test_a_part_runs_again_as_on_an_older_processor(tmp_path: Path) -> None:
+def test_a_part_runs_again_as_on_an_older_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a process that has the variables when torch is imported; the line at the end says how many ran, and how."""
-    gate = module(ROOT / "tools" / "gate.py")
     test = """
 import os, pytest, torch
 def test_it():
@@ -155,8 +144,8 @@ def test_{0}(): assert os.environ["ATEN_CPU_CAPABILITY"] == "{0}"
 """
     for name in gate.OLDER:
         (tmp_path / f"test_{name}.py").write_text(test.format(name), encoding="utf-8")
-    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT / "tests")}
-    gate.ENVIRONMENT |= alone
+    own = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT / "tests")}
+    monkeypatch.setattr(gate, "ENVIRONMENT", gate.ENVIRONMENT | own)
     steps = {name: ["pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / f"test_{name}.py")] for name in gate.OLDER}
     steps = {name: [*words, f"--junitxml={tmp_path / name}.xml"] for name, words in steps.items()}
     failed, status, took = gate.together(steps, tmp_path)
@@ -203,7 +192,7 @@ def test_check_takes_the_tests_nearest_to_what_changed(tmp_path: Path, paths: li
     for name, text in SOURCES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    found = module(ROOT / "tools" / "check.py").nearest(tmp_path, paths)
+    found = check.nearest(tmp_path, paths)
     assert {Path(path).name: level for path, level in found.items()} == {"test_house_rules.py": 0, **near}
 
 
@@ -217,9 +206,8 @@ def test_check_runs_what_fits_into_its_time_and_names_the_rest(tmp_path: Path) -
         "status = pytest.main(['-q', '-p', 'no:cacheprovider', f'--rootdir={sys.argv[2]}', sys.argv[2]], [capped])\n"
         "print(int(status), *check.said(capped.left, ['tests/unit/test_far.py']))"
     )
-    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-c", program, str(ROOT / "tools"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=alone)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=ALONE)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "0 left out, the furthest away: test_it.py (2 tests), test_far.py"
 

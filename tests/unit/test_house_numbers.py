@@ -51,7 +51,6 @@ LEAST = {"comments in 100 lines": 4.1}
 
 @cache
 def counted() -> dict[str, float]:
-    """The numbers that are counted in the source."""
     texts = {file: file.read_text(encoding="utf-8") for file in FILES}
     lines = sum(text.count("\n") for text in texts.values())
     words = Counter(word for text in texts.values() for word in re.findall(r"\w+", text))
@@ -64,7 +63,8 @@ def counted() -> dict[str, float]:
                 once += words[node.name] == 2 and not node.decorator_list and not node.name.startswith("__")
                 if room_of(file) != "atento_cli":
                     functions.append(node)
-    names = Counter((house_of(file), file.name) for file in FILES if file.name != "__init__.py")
+    houses = {file: name for name, folder in HOUSES.items() for file in FILES if folder in file.parents}
+    names = Counter((houses[file], file.name) for file in FILES if file.name != "__init__.py")
     comments = [found[1] for text in texts.values() for found in TEXT_OR_COMMENT.finditer(text) if found[1]]
     ignored = sum("type: ignore" in comment for comment in comments)
     return {
@@ -81,11 +81,6 @@ def counted() -> dict[str, float]:
         "`type: ignore`": ignored,
         "comments in 100 lines": 100 * (len(comments) - ignored) / lines,
     }
-
-
-def house_of(file: Path) -> str:
-    """The package of a file."""
-    return next(name for name, folder in HOUSES.items() if folder in file.parents)
 
 
 def parameters(node: Function) -> list[ast.arg]:
@@ -142,6 +137,8 @@ RECIPE: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """Files that one thing is done with, by the thing."""
+    from transformers import BertConfig, BertModel
+
     folder = tmp_path_factory.mktemp("walked")
     pairs = [{"source": f"a b {n}", "target": f"c {n} d"} for n in "efgh" * 5]
     found: dict[str, set[str]] = {}
@@ -158,21 +155,13 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         lambda: generate(model.network, ids, Beam(2), max_new_tokens=2), step
     )
     found["files of an evaluation"], _ = entered(lambda: atento.evaluate(model, pairs[:2]))
-    bert = released(folder)
-    found["files that load a folder of BERT"], loaded = entered(lambda: atento.load(bert))
-    found["files that save one"], _ = entered(lambda: loaded.save(folder / "out", layout="huggingface"))
-    return found
-
-
-def released(folder: Path) -> Path:
-    """A small BERT as transformers writes it."""
-    from transformers import BertConfig, BertModel
-
-    config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
-    BertModel(config).save_pretrained(folder / "bert")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    BertModel(BertConfig(vocab_size=20, **sizes)).save_pretrained(folder / "bert")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
     (folder / "bert" / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    return folder / "bert"
+    found["files that load a folder of BERT"], loaded = entered(lambda: atento.load(folder / "bert"))
+    found["files that save one"], _ = entered(lambda: loaded.save(folder / "out", layout="huggingface"))
+    return found
 
 
 def test_the_house_is_no_larger_than_it_was(walked: dict[str, set[str]]) -> None:

@@ -1,28 +1,36 @@
-"""Still pictures and the page as text: nothing a token holds may act, masks print as the notes show them."""
+"""Pictures, trees of searches and pages: nothing a token holds may act, masks print as the notes show them."""
 
 import base64
 import hashlib
 import io
 import json
+import math
 import re
-import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import torch
 
 from atento.base.errors import UsageError
+from atento.decoding import Beam, Greedy, Sample, generate
+from atento.decoding.trace import CUT, Trace
 from atento.inspection import AttentionRecord, attention_page, attention_png, attention_svg, mask_text
+from atento.inspection import decoding_page as page
+from atento.inspection.figures.search_tree import beam_svg, outputs_svg
 from atento.inspection.figures.svg import ramp_colour
 from atento.inspection.page import EXACT_LIMIT, LIMIT
 from atento.inspection.palette import DARK_RAMP, LIGHT_RAMP
+from atento.inspection.token_display import visible
+from atento_lab.notes.checks.toys import Chain, table_chain
 from failing import fails
 
 HOSTILE = ["<script>alert(1)</script>", "</title>", "&lt;", "\"'", "<!--", "]]>", "\u2028", "{0}{title}", "$x^2$"]
-HOSTILE += ["\x1b[0m"]
+HOSTILE += ["\x1b[0m", "</script>"]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -32,6 +40,10 @@ def hostile() -> AttentionRecord:
     weights /= weights.sum(-1, keepdims=True)
     about: dict[str, Any] = {"masks": {"decoder": "causal <b>"}, "title": HOSTILE[0], "model": "<i>m</i>"}
     return AttentionRecord(tokens=HOSTILE, kinds={"decoder": [weights]}, **about)
+
+
+def texts(svg: str) -> list[str]:
+    return [text.text or "" for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
 class Page(HTMLParser):
@@ -63,32 +75,31 @@ def hash_of(text: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode() + "'"
 
 
-def test_hostile_tokens_end_no_element_of_the_page() -> None:
-    page = Page(attention_page(hostile()))
+def standing_alone(text: str) -> Page:
+    """The page, whose policy allows its one script and style, and in which nothing else acts or is fetched."""
+    page = Page(text)
     names = [name for name, _ in page.tags]
-    assert names.count("script") == 2 and names.count("style") == 1 and names.count("title") == 1
-    assert "b" not in names and not {"link", "img", "iframe", "object", "base", "form"} & set(names)
-    assert page.texts["title"][0].startswith("<script>alert(1)</script>")
-    data = json.loads(page.texts["script"][0])["sentences"][0]
-    assert [token[0] for token in data["kinds"]["decoder"]["sides"][0]["tokens"]][:6] == HOSTILE[:6]
-    assert not re.search("[<>&\u2028\u2029]", page.texts["script"][0])
-
-
-def test_the_policy_allows_this_script_and_style_and_nothing_else() -> None:
-    page = Page(attention_page(hostile()))
-    metas = [attributes for name, attributes in page.tags if name == "meta"]
-    (policy,) = [one["content"] for one in metas if one.get("http-equiv") == "Content-Security-Policy"]
+    assert names.count("script") == 2 and names.count("style") == 1
+    assert not {"b", "link", "img", "iframe", "object", "embed", "base", "form"} & set(names)
+    for _, attributes in page.tags:
+        assert not any(name.startswith("on") or name in ("src", "href", "style") for name in attributes)
+    (policy,) = [one["content"] for _, one in page.tags if one.get("http-equiv") == "Content-Security-Policy"]
     rules = dict(rule.split(" ", 1) for rule in str(policy).split("; "))
     assert rules["default-src"] == "'none'" and rules["script-src"] == hash_of(page.texts["script"][1])
     assert rules["style-src"] == hash_of(page.texts["style"][0])
     others = {"base-uri", "form-action", "require-trusted-types-for", "trusted-types"}
     assert set(rules) == {"default-src", "script-src", "style-src"} | others
+    return page
 
 
-def test_nothing_in_the_page_acts_outside_its_script_or_names_an_address() -> None:
+def test_hostile_tokens_end_no_element_and_pages_allow_their_script_alone() -> None:
+    page = standing_alone(attention_page(hostile()))
+    (title,) = page.texts["title"]
+    assert title.startswith("<script>alert(1)</script>")
+    data = json.loads(page.texts["script"][0])["sentences"][0]
+    assert [token[0] for token in data["kinds"]["decoder"]["sides"][0]["tokens"]][:6] == HOSTILE[:6]
+    assert not re.search("[<>&\u2028\u2029]", page.texts["script"][0])
     text = attention_page(hostile()).replace("url(#atento-mark)", "")  # the one reference, within the page
-    for _, attributes in Page(text).tags:
-        assert not any(name.startswith("on") or name in ("src", "href", "style") for name in attributes)
     for forbidden in ("http://", "https://", "innerHTML", "eval(", "fetch(", "XMLHttpRequest", "@import", "url("):
         assert forbidden not in text
 
@@ -123,27 +134,26 @@ def test_large_pages_round_and_huge_ones_are_refused() -> None:
 
 
 def test_svg_shows_tokens_words_and_weights() -> None:
-    root = ET.fromstring(attention_svg(hostile(), head=0))
-    texts = [element.text for element in root.iter(f"{SVG}text")]
+    drawn = attention_svg(hostile(), head=0)
+    root = ElementTree.fromstring(drawn)
     for token in HOSTILE[1:6]:
-        assert texts.count(token) == 2
+        assert texts(drawn).count(token) == 2
     allowed = {f"{SVG}{name}" for name in ("svg", "title", "rect", "text", "g", "circle")}
     assert {element.tag for element in root.iter()} <= allowed
     assert not any("href" in name or name.startswith("on") for element in root.iter() for name in element.attrib)
     weights = np.array([[[1.0, 0.0], [0.25, 0.75]]], dtype=np.float32)
     record = AttentionRecord(tokens=["o", "gato"], kinds={"encoder": [weights]}, masks={"encoder": "bidirectional"})
-    root = ET.fromstring(attention_svg(record))
+    root = ElementTree.fromstring(attention_svg(record))
     titled = [(rect, rect.find(f"{SVG}title")) for rect in root.iter(f"{SVG}rect")]
     cells = {title.text: rect.get("fill") for rect, title in titled if title is not None}
     told = {"o reads o: 1.0000", "o reads gato: 0.0000", "gato reads o: 0.2500", "gato reads gato: 0.7500"}
     assert set(cells) == told
     assert cells["o reads o: 1.0000"] == LIGHT_RAMP[-1] and cells["gato reads o: 0.2500"] == LIGHT_RAMP[2]
-    texts = [text.text for text in root.iter(f"{SVG}text")]
-    assert "self-attention, layer 0, mean of 1 head: rows read columns" in texts
+    assert "self-attention, layer 0, mean of 1 head: rows read columns" in texts(attention_svg(record))
     weights = np.full((1, 3, 3), 1 / 3, dtype=np.float32)
     record = AttentionRecord(tokens=["▁pul", "ou", "▁alto"], words=[0, 0, 1], kinds={"decoder": [weights]})
-    texts = [text.text for text in ET.fromstring(attention_svg(record, words=True)).iter(f"{SVG}text")]
-    assert texts.count("pulou") == 2 and texts.count("alto") == 2 and "ou" not in texts
+    said = texts(attention_svg(record, words=True))
+    assert said.count("pulou") == 2 and said.count("alto") == 2 and "ou" not in said
 
 
 def luminance(colour: str) -> float:
@@ -156,8 +166,7 @@ def test_colours_stand_in_the_palette_alone_and_darken_with_readable_text() -> N
     light = [luminance(ramp_colour(share / 100)) for share in range(101)]
     assert all(before > after for before, after in pairwise(light))
     assert all(before < after for before, after in pairwise([luminance(colour) for colour in DARK_RAMP]))
-    style = Page(attention_page(hostile())).texts["style"][0]
-    found = re.findall(r"--([a-z-]+): light-dark\((.+?), (.+?)\)", style)
+    found = re.findall(r"--([a-z-]+): light-dark\((.+?), (.+?)\)", Page(attention_page(hostile())).texts["style"][0])
     assert len(found) > 15
     for theme in (1, 2):
         colour = {row[0]: row[theme] for row in found}
@@ -222,3 +231,93 @@ def test_a_long_title_is_wrapped_in_a_png_and_none_of_it_clipped() -> None:
     assert pictures[0].shape[1] == pictures[1].shape[1]
     for picture in pictures:
         assert (picture[:, :3] == 1).all() and (picture[:, -3:] == 1).all() and (picture[:2] == 1).all()
+
+
+# greedy takes "o" (.6) and ends at .6·.4 = .24; "um" (.4) leads to .4·.9 = .36
+GREEDY_MISSES = {
+    (): {"o": 0.6, "um": 0.4},
+    ("o",): {"gato": 0.3, "</s>": 0.4, "cão": 0.3},
+    ("um",): {"gato": 0.9, "</s>": 0.1},
+}
+
+
+def traced(chain: Chain, *strategies: Any, top: int = 3) -> Trace:
+    trace = Trace(top=top, name=lambda token: chain.names[token])
+    for strategy in strategies:
+        generate(chain, torch.tensor([[0]]), strategy, max_new_tokens=4, trace=trace, seed=0)
+    return trace
+
+
+def boxes(svg: str) -> list[ElementTree.Element]:
+    return [rect for rect in ElementTree.fromstring(svg).iter(f"{SVG}rect") if rect.get("rx") == "6"]
+
+
+def test_j7_a_beam_of_two_as_a_tree_with_its_scores() -> None:
+    """Each box a token and the sum so far; edges bear log p; what was dropped says why; the best way is bold."""
+    chain = table_chain(GREEDY_MISSES)
+    svg = beam_svg(traced(chain, Beam(2, 0.0)).runs[0], name=lambda token: chain.names[token])
+    said = texts(svg)
+    for word in ("o", "um", "gato", "</s>", "outside the best k"):
+        assert word in said
+    for total in (math.log(0.6), math.log(0.4), math.log(0.36), math.log(0.24)):
+        assert f"{total:.2f}" in said
+    ways = list(ElementTree.fromstring(svg).iter(f"{SVG}path"))
+    assert len([way for way in ways if way.get("stroke-width") == "3.2"]) == 3  # um, gato, </s>
+    assert len(boxes(svg)) == len(ways) + 1  # a tree
+
+
+def test_j7_greedy_misses_the_best_path_and_all_is_inside_the_drawing() -> None:
+    """Of a search that the limit ends, too."""
+    trace = Trace(top=3)
+    generate(table_chain(GREEDY_MISSES), torch.tensor([[0]]), Beam(2, 0.0), max_new_tokens=2, trace=trace)
+    drawing = ElementTree.fromstring(beam_svg(trace.runs[0]))
+    cut = [text for text in drawing.iter(f"{SVG}text") if text.text == CUT]
+    assert len(cut) == 2
+    assert all(float(text.get("x", 0)) + 5 * len(CUT) <= float(drawing.get("width", 0)) for text in cut)
+    # both outputs in one tree, a colour each, with their log-probabilities; sampling's outputs beside them
+    chain = table_chain(GREEDY_MISSES)
+    trace = traced(chain, Greedy(), Beam(2, 0.0), Sample(n=3))
+    svg = outputs_svg(trace.runs, name=lambda token: chain.names[token])
+    said = texts(svg)
+    assert any(f"greedy {math.log(0.24):.2f}" in one for one in said)
+    assert any(f"beam {math.log(0.36):.2f}" in one for one in said)
+    assert sum(one.count("sample -") for one in said) == 3
+    ways = {(way.get("d"), way.get("stroke")) for way in ElementTree.fromstring(svg).iter(f"{SVG}path")}
+    assert {"#d55e00", "#0072b2", "#009e73"} == {stroke for _, stroke in ways}
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Sample(n=4), Beam(3, n_best=3), Beam(4, stopping="shrinking")])
+def test_m7_every_search_is_drawn_inside_its_picture(strategy: Any) -> None:
+    chain = table_chain(GREEDY_MISSES)
+    for svg in (beam_svg(traced(chain, strategy).runs[0]), outputs_svg(traced(chain, strategy).runs)):
+        root = ElementTree.fromstring(svg)
+        width, height = float(root.attrib["width"]), float(root.attrib["height"])
+        places = []
+        for box in boxes(svg):
+            x, y, w, h = (float(box.attrib[key]) for key in ("x", "y", "width", "height"))
+            assert x >= 0 and y >= 0 and x + w <= width and y + h <= height
+            places.append((x, y))
+        assert len(set(places)) == len(places)
+        for column in {x for x, _ in places}:
+            falling = sorted(y for x, y in places if x == column)
+            assert all(b - a >= 34 for a, b in pairwise(falling))  # no box over another
+
+
+def test_m7_sentences_and_traces_that_are_not_there_are_refused() -> None:
+    trace = traced(table_chain(GREEDY_MISSES), Greedy())
+    fails(UsageError, "the run has sentences 0 to 0: got 1", beam_svg, trace.runs[0], 1)
+    fails(UsageError, "the run has sentences 0 to 0: got -1", outputs_svg, trace.runs, -1)
+    fails(UsageError, "the trace is empty", page.decoding_page, Trace())
+
+
+def test_m7_the_page_stands_alone_and_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = table_chain({(): dict.fromkeys(HOSTILE, 1 / len(HOSTILE))})
+    trace = traced(chain, Greedy(), Beam(3), Sample(n=2, top_k=5), top=10)
+    data = json.loads(standing_alone(page.decoding_page(trace, title=HOSTILE[0])).texts["script"][0])
+    assert [run["strategy"] for run in data["runs"]] == ["greedy", "beam", "sample"]
+    assert data["runs"][1]["steps"][0]["candidates"][0]["token"] in [visible(word) for word in HOSTILE]
+    filters = [one["filter"] for one in data["runs"][2]["steps"][0]["distributions"] if one["parent"] == 0]
+    assert filters[0] == "model" and len(filters) > 1
+    monkeypatch.setattr(page, "LIMIT", 2)
+    with pytest.raises(UsageError, match="a page holds at most 2 steps: got 6"):
+        page.decoding_page(traced(table_chain(GREEDY_MISSES), Beam(2, 0.0), Beam(2, 0.0)))

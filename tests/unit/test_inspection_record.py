@@ -199,8 +199,7 @@ def test_other_endings_maps_folders_and_no_matplotlib_are_said(tmp_path: Any, mo
     record = translation()
     fails(UsageError, r"must end in \.html, \.json, \.png, \.svg: got '.*r\.pdf'", record.save, tmp_path / "r.pdf")
     fails(UsageError, "`layer` must be from 0 to 1", record.save, tmp_path / "r.svg", layer=7)
-    choices: tuple[dict[str, Any], ...] = ({"layer": 0}, {"head": 1}, {"kind": "cross"}, {"words": True})
-    for choice in choices:  # W16: they were not heeded
+    for choice in ({"layer": 0}, {"head": 1}, {"kind": "cross"}, {"words": True}):  # W16: they were not heeded
         said = f"r.json contains every kind, layer and head, token by token: `{next(iter(choice))}` is for .html, .svg"
         fails(UsageError, re.escape(said), record.save, tmp_path / "r.json", **choice)
     fails(AtentoError, r"could not write '.*r\.svg': No such file", record.save, tmp_path / "nowhere" / "r.svg")

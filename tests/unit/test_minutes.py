@@ -33,7 +33,6 @@ def train(out: Path, changes: dict[str, Any], **options: Any) -> Path:
 
 def content(run: Path) -> dict[str, bytes]:
     folder = newest(run / "checkpoints")
-    assert folder is not None
     return {name: (folder / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")}
 
 
@@ -77,23 +76,20 @@ def test_a_run_by_the_clock_is_the_run_of_its_steps(
     assert content(run) == content(train(tmp_path / "counted", changes | {"training.steps": steps}))
 
 
-def test_a_stopped_run_is_not_timed_again(tmp_path: Path, at_a_second: list[float]) -> None:
+def test_a_stopped_run_is_not_timed_again_and_one_of_two_processes_still_knows_their_number(
+    tmp_path: Path, at_a_second: list[float]
+) -> None:
     changes = {"training.minutes": 2, "training.schedule": "linear"}
     whole = train(tmp_path / "whole", changes)
     assert steps_of(whole) == 10 and at_a_second == [120]
     run = train(tmp_path / "run", changes, share=Fraction(1, 3))
-    assert train(tmp_path / "run", changes) == run and len(at_a_second) == 2
-    assert content(run) == content(whole)
-    again = atento.train(run)  # by its folder, whose recipe has the steps
-    assert again.already_finished and again.step == 10 and len(at_a_second) == 2
-
-
-def test_a_run_of_two_processes_still_knows_their_number(tmp_path: Path, at_a_second: list[float]) -> None:
-    run = train(tmp_path / "run", {"training.minutes": 2}, share=Fraction(1, 3))
     identity = json.loads((run / "run.json").read_text(encoding="utf-8"))
     (run / "run.json").write_text(json.dumps(identity | {"processes": 2}), encoding="utf-8")
-    train(run, {"training.minutes": 2})
+    assert train(tmp_path / "run", changes) == run and len(at_a_second) == 2
+    assert content(run) == content(whole)
     assert json.loads((run / "run.json").read_text(encoding="utf-8"))["processes"] == 2
+    again = atento.train(run)  # by its folder, whose recipe has the steps
+    assert again.already_finished and again.step == 10 and len(at_a_second) == 2
 
 
 @pytest.mark.parametrize(

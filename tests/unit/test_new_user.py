@@ -151,7 +151,6 @@ def test_wrong_answers_are_counted_with_the_way_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["translate", "generate"])
 def test_a_line_too_long_is_named_and_skipped(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is one bad line, and no failure of the whole file."""
     monkeypatch.setattr("atento.tasks.task_model._LONGEST", 1)
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text(f"cat\n{'cat ' * 5000}\ncat\n", encoding="utf-8")
@@ -232,8 +231,6 @@ def test_python_m_atento() -> None:
     assert (done.returncode, done.stdout) == (0, f"atento {atento.__version__}\n"), done.stderr
 
 
-# Training data that do not fit ---------------------------------------------------------------------------------------
-
 SMALL: dict[str, Any] = {
     "data": {},
     "tokenizer": {"kind": "word"},
@@ -290,12 +287,9 @@ def test_texts_with_two_labels_are_counted_and_metrics_of_pairs_refused(tmp_path
         ("mrr", True, "pairs without scores"),
     ):
         pairs: dict[str, Any] = {"text": FILMS, "pair": FILMS[::-1]} | ({"score": [0.5] * len(FILMS)} if scores else {})
+        recipe, data = SMALL | {"task": "embedding", "metrics": [metric]}, {"train": pairs, "valid": pairs}
         with pytest.raises(DataError, match=f"data.valid: the metric {metric} is for {why}; leave `metrics` out"):
-            train(
-                SMALL | {"task": "embedding", "metrics": [metric]},
-                data={"train": pairs, "valid": pairs},
-                out=tmp_path / metric,
-            )
+            train(recipe, data=data, out=tmp_path / metric)
         assert not (tmp_path / metric / "checkpoints").exists()
 
 

@@ -29,9 +29,6 @@ rouge: Any = import_module("atento.metrics.rouge")
 tasks_perplexity: Any = import_module("atento.tasks.text_perplexity")
 
 
-# Objectives ----------------------------------------------------------------------------------------------------------
-
-
 def labels_not_shifted(right: Any, self: Any, *arguments: Any) -> Any:
     found = right(self, *arguments)
     return replace(found, labels={"vocabulary": torch.where(found.real("ids"), found.inputs["ids"], -1)})
@@ -66,9 +63,6 @@ def both_directions_forward(right: Any, self: Any, *arguments: Any, **named: Any
 PERPLEXITIES = BidirectionalLoss.perplexities.fget
 
 
-# Decoding ------------------------------------------------------------------------------------------------------------
-
-
 def one_token_more(patch: Patch) -> None:
     for right in (filters.top_k, filters.best):
         instead(right, lambda right, scores, k: right(scores, k + 1 if k else k))(patch)
@@ -87,9 +81,6 @@ def ends_not_counted(right: Any, ids: Any, scores: Any, finished: bool, penalty:
 def candidate_as_reference(self: Any, rows: Any, columns: Any) -> Any:
     candidates, evidence = [self.candidates[i] for i in rows], [self.evidence[j] for j in columns]
     return torch.tensor(self.utility(evidence, candidates)).T.double().numpy()
-
-
-# Metrics -------------------------------------------------------------------------------------------------------------
 
 
 def no_penalty_for_brevity(patch: Patch) -> None:
@@ -145,9 +136,6 @@ def end_not_scored(right: Any, network: Any, pieces: Any, *rest: Any) -> Any:
 def rouge_precision_joined(patch: Patch) -> None:
     other = {"rouge1_precision": "rouge1_recall", "rouge1_recall": "rouge1_precision"}
     everywhere(patch, rouge.PARTS, tuple(other.get(name, name) for name in rouge.PARTS))
-
-
-# Tokens --------------------------------------------------------------------------------------------------------------
 
 
 def longest_piece_lost(right: Any, kind: str, pieces: Any, **named: Any) -> Any:

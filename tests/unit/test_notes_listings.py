@@ -1,6 +1,7 @@
-"""The notes' listings by name (K1, K2, K4, K5): call shapes, corrected behaviour, and every message."""
+"""The notes' listings by name (K1, K2, K4, K5) and the rows on sampling: call shapes, values, every message."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from atento.attention.masks import causal, padding
 from atento.base.errors import UsageError
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import OutputConfig
+from atento.decoding import filters
+from atento.decoding.filters import shaped
 from atento.networks import EncoderDecoder
 from atento.notes import (
     RougeScorer,
@@ -21,6 +24,10 @@ from atento.notes import (
     self_attention,
     sentence_bleu,
 )
+from atento.notes.listing_sampling import random_sampling_with_temperature
+from atento_lab.notes.checks import sampling as rows
+from atento_lab.notes.checks.toys import ToyLanguageModel
+from atento_lab.notes.finding import Finding
 from failing import fails
 
 
@@ -42,11 +49,7 @@ def test_names_are_the_listings_and_attention_is_the_same_call_k1_k2() -> None:
     fails(TypeError, "a mask must be boolean", self_attention, x, x, x, mask=torch.zeros(3, 3))
 
 
-# K1, K2 --------------------------------------------------------------------------------------------------------------
-
-
 def test_self_attention_takes_any_leading_sizes_and_masks_k1() -> None:
-    """As the notes' matmul does."""
     for lead in ((), (3,), (2, 5)):
         query, key, value = torch.randn(*lead, 4, 6), torch.randn(*lead, 7, 6), torch.randn(*lead, 7, 3)
         output, weights = self_attention(query, key, value)
@@ -64,9 +67,6 @@ def test_self_attention_takes_any_leading_sizes_and_masks_k1() -> None:
     assert (weights[0, :, 2] == 0).all() and (weights[0, :, :2] > 0).all()
     assert (output[1] == 0).all() and (weights[1] == 0).all()
     torch.testing.assert_close(output, self_attention(x, x, x, mask=padding(real))[0])
-
-
-# K4 ------------------------------------------------------------------------------------------------------------------
 
 
 class Counting:
@@ -181,8 +181,6 @@ def test_searches_take_a_network_of_the_library():
     assert beam_search(network, source[1], 2, 6) == best[1]
 
 
-# K5 ------------------------------------------------------------------------------------------------------------------
-
 REFERENCES = [[["this", "is", "a", "test"], ["this", "is", "a", "trial"]], [["another", "test", "sentence"]]]
 CANDIDATES = [["this", "is", "a", "test"], ["another", "test", "sentence"]]
 
@@ -247,3 +245,60 @@ def test_rouge_scorer_equals_rouge_score(words, stemmed, data):
         assert ours.score(targets[0], prediction)[name] == pytest.approx(tuple(one), abs=1e-12)
     for name, one in reference.score_multi(targets, prediction).items():
         assert ours.score_multi(targets, prediction)[name].fmeasure == pytest.approx(one.fmeasure, abs=1e-12)
+
+
+PROMPTS = torch.tensor([[1, 2, 3], [4, 5, 6], [3, 3, 1]])
+
+
+@pytest.fixture
+def model() -> ToyLanguageModel:
+    torch.manual_seed(1)
+    return ToyLanguageModel()
+
+
+def test_k4_the_notes_call_shapes_temperatures_and_messages(model: ToyLanguageModel) -> None:
+    """(L,) and (1,L) give one list, (B,L) one a row; at most `max_length` tokens, EOS not among them."""
+    one = random_sampling_with_temperature(model, PROMPTS[0], 6, temperature=0.7, seed=3)
+    assert one == random_sampling_with_temperature(model, PROMPTS[:1], 6, 0.7, seed=3)
+    many = random_sampling_with_temperature(model, PROMPTS, 6, seed=3)
+    assert len(many) == 3 and all(isinstance(ids, list) and len(ids) <= 6 and 0 not in ids for ids in many)
+    assert random_sampling_with_temperature(model, PROMPTS, 6, 0.0) == greedy_decoding(model, PROMPTS, 6)
+
+    def different(temperature: float) -> int:
+        drawn = random_sampling_with_temperature(model, PROMPTS[:1].expand(200, -1), 3, temperature, seed=1)
+        return len({tuple(ids) for ids in drawn if isinstance(ids, list)})
+
+    assert different(0.0) == 1 < different(3.0) < different(30.0)
+    with pytest.raises(UsageError, match="the model must have the attribute `eos_token`, an id: function does not"):
+        random_sampling_with_temperature(lambda ids: ids, PROMPTS, 3)
+    with pytest.raises(UsageError, match=r"`input_seq` must be ids of shape \(L,\), \(1,L\) or \(B,L\)"):
+        random_sampling_with_temperature(model, PROMPTS[None], 3)
+    with pytest.raises(UsageError, match="`temperature` must be finite and not negative: got -1"):
+        random_sampling_with_temperature(model, PROMPTS, 3, -1)
+
+
+CHECKS = [rows.ancestral_sampling, rows.temperatures, rows.top_k_sampling, rows.nucleus_sampling, rows.sampling_listing]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_h2_h3_h4_h5_rows_pass_for_any_seed(check: Callable[[], Finding], seed: int) -> None:
+    torch.manual_seed(seed)
+    finding = check()
+    assert finding.passed, finding
+
+
+@pytest.mark.parametrize("check", [rows.ancestral_sampling, rows.nucleus_sampling, rows.sampling_listing])
+def test_h2_rows_fail_when_sampling_is_wrong(check: Callable[[], Finding], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another temperature than was asked for: the checks see it."""
+    monkeypatch.setattr(filters, "shaped", lambda scores, strategy: shaped(0.6 * scores, strategy))
+    torch.manual_seed(1)
+    assert not check().passed
+
+
+def test_j6_the_figure_is_drawn_from_a_trained_network() -> None:
+    finding = rows.what_k_keeps()
+    assert finding.passed, finding
+    assert finding.figure.startswith("<svg") and "flat: top-k" in finding.drawing
+    flat, peaked = finding.value["flat: mass of the best 5"], finding.value["peaked: mass of the best 5"]
+    assert flat < 0.3 < 0.9 < peaked

@@ -39,7 +39,7 @@ from atento_lab.notes.table import ROWS, rows_named, run
 from atento_lab.notes.wording import CREDIT
 from failing import fails
 from planting import around, put, wrapped
-from test_notes_wording import left_in_english
+from test_notes_findings import left_in_english
 
 SHARED = {"A15", "F4", "G6", "J6", "L2", "L7"}  # rows on the one trained network
 SHARED |= {"F6", "F7", "G2", "G8", "L6"}  # rows on the one pretrained network
@@ -55,15 +55,14 @@ def one_thread():
         yield
 
 
-def case(row, seed):
-    """In the gate, short rows run with seed 1. Other seeds change what is drawn, not what is computed."""
-    slow = seed > 1 or row.id in TRAINED
-    return pytest.param(row, seed, id=row.id if seed == 1 else f"{row.id}-{seed}", marks=[pytest.mark.slow] * slow)
-
-
 @pytest.mark.parametrize(
     ("row", "seed"),
-    [case(row, seed) for row in ROWS.values() for seed in ((1,) if row.id in SHARED | LONG else (1, 2, 3))],
+    [
+        # in the gate, short rows with seed 1: other seeds change what is drawn, not what is computed
+        pytest.param(row, n, id=row.id + f"-{n}" * (n > 1), marks=[pytest.mark.slow] * (n > 1 or row.id in TRAINED))
+        for row in ROWS.values()
+        for n in ((1,) if row.id in SHARED | LONG else (1, 2, 3))
+    ],
 )
 def test_row(row, seed):
     """Each row of the specification that is built (A1 ... L7)."""
@@ -106,9 +105,6 @@ def test_every_error_is_told_by_a_row_and_every_row_is_of_the_specification() ->
         assert name == row.id and row.title
         assert (row.check.__doc__ or "").startswith((f"{name}:", f"{name},")), name
     assert "CC BY-SA" in CREDIT
-
-
-# A row must fail when the code beneath it is wrong -------------------------------------------------------------------
 
 
 def sees_one_ahead(right, self, *arguments, **named):
@@ -249,15 +245,11 @@ CASES = [
 
 @pytest.mark.parametrize(("wrong", "rows"), CASES)
 def test_rows_fail_where_the_code_is_wrong(monkeypatch, wrong, rows):
-    """The checks have teeth: each of these faults, put into the library, is found by the rows that should find it."""
     trained()  # made while all is well
     wrong(monkeypatch)
     for result in run(rows_named(rows)):
         assert not result.finding.passed, f"{result.row.id} did not notice"
         assert result.finding.expected != "a finding", f"{result.row.id} broke: {result.finding.value}"
-
-
-# The table and the findings ------------------------------------------------------------------------------------------
 
 
 def test_rows_named_a_check_that_breaks_fails_alone_and_a_row_draws_its_own_numbers() -> None:

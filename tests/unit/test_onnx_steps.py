@@ -75,9 +75,7 @@ def memory() -> float:
 
 
 def counted(steps: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The rows of each step that ONNX Runtime ran."""
     rows, run = list[int](), steps.graph
-    assert run is not None
 
     def call(tokens: Any, *arguments: Any) -> Any:
         rows.append(len(tokens))
@@ -91,7 +89,6 @@ def counted(steps: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_rows_in_slots_have_the_logits_of_each_alone_sources_are_not_copied_and_the_rest_is_run_by_pytorch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rows join and leave a running batch."""
     for name in (*ENCODER_DECODERS, *DECODERS):
         network = build_network((ENCODER_DECODERS | DECODERS)[name]).eval()
         steps, rng = FastStepFunction(network, engine="onnx"), random.Random(5)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -136,8 +136,7 @@ def test_greedy_wins_over_a_recipe_and_excludes_what_is_not() -> None:
     usual = DecodingConfig(sample=True, temperature=0.7, n_best=3)
     made = decoding_for(usual, None, {"greedy": True, "max_new_tokens": 5})
     assert not made.samples and (made.beam, made.n_best, made.mbr, made.max_new_tokens) == (1, 1, None, 5)
-    others: list[Any] = [{"beam": 4}, {"top_p": 0.9}, {"mbr": "chrf"}, {"sample": True}]
-    for other in others:
+    for other in [{"beam": 4}, {"top_p": 0.9}, {"mbr": "chrf"}, {"sample": True}]:
         name = next(iter(other))
         with pytest.raises(UsageError, match=f"`greedy` and `{name}` exclude each other"):
             decoding_for(DecodingConfig(), None, {"greedy": True, **other})

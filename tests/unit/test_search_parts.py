@@ -132,8 +132,7 @@ def test_rungs_of_successive_halving_and_the_best_trial_by_the_scores_that_decid
     assert all(Trial.from_dict(trial.to_dict()) == trial for trial in result("bleu").trials)
     ties = {1: (13.0, -2.0), 2: (99.0, -0.2), 3: (99.0, -0.1), 4: (99.0, -0.1)}
     trials = [Trial(number, {"a": 1}, "finished", "bleu", 0.0, ties=of) for number, of in ties.items()]
-    found = SearchResult(Path("x"), "random", "bleu", trials, {})
-    assert [trial.number for trial in found.ranked] == [3, 4, 2, 1]
+    assert [trial.number for trial in SearchResult(Path("x"), "random", "bleu", trials, {}).ranked] == [3, 4, 2, 1]
     assert Trial.from_dict(json.loads(json.dumps(trials[0].to_dict()))).quality == [0.0, 13.0, -2.0]
     old = {name: value for name, value in trials[0].to_dict().items() if name != "ties"}
     assert Trial.from_dict(old).quality == [0.0]  # of an earlier version

@@ -44,7 +44,6 @@ def tuned(
 
 
 def moved(updater: Updater, before: dict[str, Tensor]) -> set[str]:
-    """The weights whose bits are others than before."""
     return {name for name, value in updater.network.state_dict().items() if not torch.equal(value, before[name])}
 
 
@@ -160,34 +159,29 @@ def adapted(dtype: torch.dtype = torch.float64, dropout: float = 0.0, **changes:
     return network.to(dtype)
 
 
-def effective(network: Network) -> dict[str, Tensor]:
-    """The weights of a network without adapters by the paper's equation, W + alpha/r B A, row by row of each map."""
-    joined_weights = {name: value for name, value in network.state_dict().items() if not is_adapter(name)}
+def test_lora_computes_its_equation_forward_and_backward_on_families_with_gates_and_groups_of_heads() -> None:
+    """Against a network of full matrices W + alpha/r B A: outputs, and the gradients of A and B by the chain rule."""
+    network, batch = adapted(), first_batch()
+    full = {name: value for name, value in network.state_dict().items() if not is_adapter(name)}
     for name, module in network.named_modules():
         if isinstance(module, AdaptedLinear):
             weight = module.weight.detach().clone()
             for part, adapter in module.adapters.items():
                 start = {"value": 32}.get(part, 0)  # of 48 rows for query, key and value
                 weight[start : start + len(adapter.b)] += 5.0 / 3.0 * (adapter.b @ adapter.a).detach()
-            joined_weights[f"{name}.weight"] = weight
-    return joined_weights
-
-
-def test_lora_computes_its_equation_forward_and_backward_on_families_with_gates_and_groups_of_heads() -> None:
-    """Against a network of full matrices W + alpha/r B A: outputs, and the gradients of A and B by the chain rule."""
-    network, batch = adapted(), first_batch()
+            full[f"{name}.weight"] = weight
     plain = make(torch.float64)
-    plain.load_state_dict(effective(network))
+    plain.load_state_dict(full)
     ours, theirs = (losses(each, batch, Call())["vocabulary"][0] for each in (network, plain))
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
     ours.backward()
     theirs.backward()
     for name, module in network.named_modules():
         if isinstance(module, AdaptedLinear):
-            full = plain.get_parameter(f"{name}.weight").grad
+            gradient = plain.get_parameter(f"{name}.weight").grad
             for part, adapter in module.adapters.items():
                 start = {"value": 32}.get(part, 0)
-                rows = full[start : start + len(adapter.b)]
+                rows = gradient[start : start + len(adapter.b)]
                 torch.testing.assert_close(adapter.b.grad, 5.0 / 3.0 * rows @ adapter.a.t(), rtol=1e-9, atol=1e-12)
                 torch.testing.assert_close(adapter.a.grad, 5.0 / 3.0 * adapter.b.t() @ rows, rtol=1e-9, atol=1e-12)
     # Llama's shape: fewer key heads than query heads, a gated feed-forward network; both halves get adapters
