@@ -1,5 +1,6 @@
 """Dotted names of ours: those in backticks are there, and imports by the names of version 0.2 warn."""
 
+import ast
 import pkgutil
 import re
 import sys
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import atento
+from atento.base.errors import RecipeError
 from atento.base.old_names import MOVED
+from atento.config.reading.recipe_layers import type_at
 from failing import fails
 
 SOURCE = Path(atento.__file__).parents[1]
@@ -24,7 +27,21 @@ def full_name(name: str) -> str | None:
     if first in ("atento", "atento_serve", "atento_world", "atento_lab"):
         return None if rest[0] in ("json", "run_id") else name  # a file; a tag of trackers
     module = SOURCE / "atento" / first / rest[0]
-    return f"atento.{name}" if len(rest) > 1 and (module.is_dir() or module.with_suffix(".py").is_file()) else None
+    if module.is_dir() or module.with_suffix(".py").is_file():
+        return f"atento.{name}" if len(rest) > 1 else None
+    is_file = first in ("config", "metrics") and rest[0] in ("json", "jsonl", "yaml")
+    if not (SOURCE / "atento" / first).is_dir() or is_file or first == "config":  # fields of an object named config
+        return None
+    return None if is_key(name) or is_key(f"network.{name}") else f"atento.{name}"
+
+
+def is_key(name: str) -> bool:
+    """Whether a recipe has that key."""
+    try:
+        type_at(name, "")
+    except RecipeError:
+        return False
+    return True
 
 
 def test_dotted_names_resolve() -> None:
@@ -42,6 +59,26 @@ def is_there(name: str) -> bool:
         return last in getattr(found, "__dataclass_fields__", ()) or pkgutil.resolve_name(name) is not None
     except (ImportError, AttributeError):
         return False
+
+
+def test_the_arguments_that_a_docstring_describes_are_those_of_the_call() -> None:
+    wrong = []
+    for file in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+                continue
+            section = re.search(r"^Args:\n((?:    .*\n?|\n)*)", ast.get_docstring(node) or "", re.M)
+            described = re.findall(r"^    ([\w*][\w, *]*):", section[1] if section else "", re.M)
+            own = [node] if isinstance(node, ast.FunctionDef) else node.body
+            calls = [one for one in own if isinstance(one, ast.FunctionDef) and one.name in (node.name, "__init__")]
+            taken = {
+                argument.arg for call in calls for argument in ast.walk(call.args) if isinstance(argument, ast.arg)
+            }
+            fields = [one.target for one in node.body if isinstance(one, ast.AnnAssign)]
+            taken |= {field.id for field in fields if isinstance(field, ast.Name)}
+            names = {name.lstrip("*") for names in described for name in names.split(", ")}
+            wrong += [f"{file.name}: {node.name} takes no {name}" for name in sorted(names - taken)] if taken else []
+    assert not wrong
 
 
 def test_an_old_name_is_the_same_module_and_warns_and_one_that_never_was_is_not_found(monkeypatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service needs the extra serve")
 
-from atento_serve.api.language_codes import code_of, pair_in
+from atento_serve.api.language_codes import chosen, code_of, known_codes, pair_in
 
 
 def test_the_names_of_a_language_have_one_code() -> None:
@@ -22,3 +22,27 @@ def test_the_names_of_a_language_have_one_code() -> None:
         assert {code_of(name) for name in names.split()} == {code}
     assert pair_in("micro-world-en-pt") == ("en", "pt") == pair_in("opus-mt-eng-por")
     assert pair_in("built-in-de") is None is pair_in("gpt-base") is pair_in("en-en")
+
+
+def test_languages_of_one_code_are_told_apart_by_script_region_and_name() -> None:
+    """NLLB has seven languages in two scripts, Dari beside Persian, and Twi beside Akan."""
+    names = (
+        "zho_Hant zho_Hans arb_Arab arb_Latn kas_Arab kas_Deva pes_Arab prs_Arab aka_Latn twi_Latn por_Latn kor_Hang"
+    )
+    known = known_codes(tuple(names.split()))
+    assert sorted(known.values()) == sorted(names.split())  # each has a code
+    assert all(chosen(code, known) == code for code in known)  # by which it can be asked for
+    for name, tags in (
+        ("zho_Hant", "zt zh-Hant zh-TW zh_HK"),
+        ("zho_Hans", "zh zh-CN zh_Hans zho"),
+        ("arb_Arab", "ar ara"),
+        ("kas_Deva", "ks-Deva"),
+        ("pes_Arab", "fa fas fa-IR"),
+        ("prs_Arab", "fa-AF prs"),
+        ("aka_Latn", "ak"),
+        ("twi_Latn", "twi"),
+        ("kor_Hang", "ko"),
+        ("por_Latn", "pt pb pt-BR PT"),
+    ):
+        assert {known[chosen(tag, known)] for tag in tags.split()} == {name}
+    assert chosen("zh-TW", {"zh"}) == "zh" and chosen("xx", {"zh"}) == "xx"  # the nearest; itself

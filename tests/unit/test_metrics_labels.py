@@ -79,6 +79,9 @@ def test_entity_f1_and_tag_accuracy_by_hand_with_blank_labels() -> None:
     assert (score.parts["f1[LOC]"], score.parts["f1[PER]"], score.parts["support[PER]"]) == (1, 0, 1)
     assert score.per_sentence() == [0, 1]
     assert metrics.tag_accuracy(predicted, right).value == pytest.approx(4 / 5)
+    words = [[tag for sentence in side for tag in sentence] for side in (predicted, right)]
+    table = metrics.metric_named("tag-report")(predicted, right)
+    assert metrics.report_table(table) == metrics.report_table(metrics.report(*words)) and table.value == 4 / 5
     assert metrics.entity_f1([["O"]], [["O"]]).value == 0  # nothing to find
     # as a blank line of a file of references; a blank prediction is a wrong one
     for metric in (metrics.accuracy, metrics.f1, metrics.matthews, metrics.report):

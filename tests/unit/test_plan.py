@@ -24,7 +24,7 @@ from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
 from atento.networks import build_network
-from atento.runs import steps
+from atento.runs import run_plan, steps
 from atento.runs.run_plan import Plan, memory_of_weights
 from atento.runs.sharded import check_sharded
 from atento.runs.train import train
@@ -71,6 +71,21 @@ def planned(*more: str) -> dict[str, Any]:
     done = CliRunner().invoke(application(), ["plan", *RECIPE, "--json", "--threads", "1", *more])
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("depths", [(4, 7), (7, 4), (4, None)])
+def test_a_large_network_is_extrapolated_from_the_layers_of_each_stack(
+    monkeypatch: pytest.MonkeyPatch, depths: tuple[int, int | None]
+) -> None:
+    sizes = [f"network.n_layers={depths[0]}", *([] if depths[1] is None else [f"network.n_decoder_layers={depths[1]}"])]
+    command = ["plan", "micro-world-en-pt", "data.train.0.count=200", "data.valid.0.count=20", "training.steps=100"]
+    found = []
+    for most in (1 << 30, 0):  # parameters of a network that is measured as it is
+        monkeypatch.setattr(run_plan, "_MEASURED", most)
+        done = CliRunner().invoke(application(), [*command, *sizes, "--json", "--threads", "1"])
+        assert done.exit_code == 0, done.output
+        found.append(json.loads(done.stdout)["memory"]["activations"])
+    assert found[1] == pytest.approx(found[0], rel=0.05)
 
 
 @pytest.mark.parametrize(("steps", "lines"), [(50, 1), (49, 0)])
