@@ -139,7 +139,7 @@ def all_modules(network: nn.Module) -> Iterator[nn.Module]:
 
 
 def hooked(network: nn.Module) -> bool:
-    """Whether a module has a hook, such as that of `inspection.ablation.ablate`: the fast passes do not call the modules."""
+    """Whether a module has a hook (`inspection.ablation.ablate` adds one): the fast passes do not call the modules."""
     return any(module._forward_hooks or module._forward_pre_hooks for module in all_modules(network))
 
 
