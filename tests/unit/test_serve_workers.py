@@ -2,6 +2,8 @@
 
 import asyncio
 import io
+import sys
+from asyncio.subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from atento_serve.engine.outbox import Outbox
+from atento_serve.engine.process import WorkerProcess
 from atento_serve.engine.served import ServedModel
 from atento_serve.jobs import Job, Usage
 from atento_serve.settings import Limits, ModelSettings
@@ -42,3 +45,19 @@ def test_a_job_goes_to_the_worker_with_the_fewest_texts_which_reports_each_batch
     outbox.event("0", Usage(prompt_tokens=7, new_tokens=2))
     assert outbox.report() == {"batches": [(4, 2), (1, 1)], "tokens": {"prompt": 7, "new": 2}}
     assert outbox.report() == {"batches": [], "tokens": {}}
+
+
+def test_a_worker_whose_message_is_too_long_to_read_has_ended_so_that_another_is_started() -> None:
+    program = "import sys; sys.stdout.write('x' * 500_000); sys.stdout.flush(); sys.stdin.read()"
+
+    async def ended() -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, stdin=PIPE, stdout=PIPE, limit=1000
+        )
+        found: list[WorkerProcess] = []
+        worker = WorkerProcess(process, 100.0, lambda *_: None, found.append)
+        worker._tasks = [asyncio.create_task(worker._read()), asyncio.create_task(worker._ask())]
+        await asyncio.wait_for(worker._tasks[0], 20)
+        assert found == [worker] and worker.has_ended
+
+    asyncio.run(ended())

@@ -123,6 +123,7 @@ class WorkerProcess:
             line = await self._process.stdout.readline()
         except ValueError:
             self._kill()
+            await self._process.stdout.read()  # to the end of the pipe, which `wait` waits for
             return {}
         return decoded(line) if line else {}
 
