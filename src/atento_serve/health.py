@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from atento.base.version import __version__
-from atento_serve.api.language_codes import pair_in
+from atento_serve.api.languages import pair_in
 from atento_serve.http.metrics import CONTENT_TYPE
 from atento_serve.http.service import Service
 from atento_serve.settings import limit_texts

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service needs the extra serve")
 
-from atento_serve.api.language_codes import chosen, code_of, known_codes, pair_in
+from atento_serve.api.languages import chosen, code_of, known_codes, pair_in
 
 
 def test_the_names_of_a_language_have_one_code() -> None:

@@ -26,7 +26,7 @@ from atento.text.documents.html_text import parts_of, read_html
 from atento.text.documents.segments import TextDocument
 from atento.text.words import split_sentences, word_spans
 from atento_serve.api.decoding import stop_strings
-from atento_serve.api.detection import detect
+from atento_serve.api.languages import detect
 from atento_serve.api.libretranslate import TranslateFields
 from atento_serve.api.openai_completions import EmbeddingFields
 from atento_serve.chat.rendering import Renderer

@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from atento.config.tables.tasks import verb_of
-from atento_serve.api.detection import detect
-from atento_serve.api.language_codes import NAMES, chosen, code_of, known_codes, pair_in
+from atento_serve.api.languages import NAMES, chosen, code_of, detect, known_codes, pair_in
 from atento_serve.api.text_work import Asked
 from atento_serve.http.body import FORMS, content_type, read_object
 from atento_serve.http.clients import Key

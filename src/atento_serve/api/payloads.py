@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from atento.config.tables.tasks import TASKS, task_with
 from atento_serve.api.decoding import NAMES, DecodingFields, decoding_options
-from atento_serve.api.language_codes import code_of, named_language, pair_in
+from atento_serve.api.languages import code_of, named_language, pair_in
 from atento_serve.api.payload_generation import Call, generate, inputs_of, of_inputs
 from atento_serve.http.errors import ServiceError, wrong_field
 from atento_serve.http.fields import Fields, Row, Texts, bounded, described, listed, read, unsupported

@@ -22,7 +22,7 @@ from atento.text.documents.segments import NUMBERED, TextDocument
 from atento.text.glossary import Glossary, glossary_of_rows
 from atento.text.protected_spans import Link
 from atento.text.span_protection import Asking, Output, Outputs, Translate, protected_outputs
-from atento_serve.api.detection import Detected, detect
+from atento_serve.api.languages import Detected, detect
 from atento_serve.http.errors import too_long, wrong_field
 
 Asked = dict[str, Any]

@@ -11,22 +11,19 @@ from atento_serve.http.errors import ServiceError
 from atento_serve.http.fields import Fields, read
 from atento_serve.studio.reasons import Reason
 from atento_serve.studio.screens import (
-    answers,
     beam_tree,
     compare,
-    fill_masks,
     heads,
     inside_head,
-    labels,
     mask_lab,
     model_cards,
     next_token,
     one_sentence,
     position_plots,
+    predictions,
     token_columns,
     tour,
     translate,
-    why,
 )
 from atento_serve.studio.shelf import Function, Shelf, Values
 
@@ -56,10 +53,10 @@ SCREENS: dict[str, Screen] = {
     "next": Screen(next_token.FUNCTIONS, next_token.why_not),
     "translate": Screen(translate.FUNCTIONS, translate.why_not),
     "beam": Screen(beam_tree.FUNCTIONS, beam_tree.why_not),
-    "fill": Screen(fill_masks.FUNCTIONS, fill_masks.why_not),
-    "labels": Screen(labels.FUNCTIONS, labels.why_not),
-    "answer": Screen(answers.FUNCTIONS, answers.why_not),
-    "why": Screen(why.FUNCTIONS, why.why_not),
+    "fill": Screen(predictions.FILL, predictions.no_masks),
+    "labels": Screen(predictions.LABELS, predictions.no_labels),
+    "answer": Screen(predictions.ANSWER, predictions.no_answers),
+    "why": Screen(predictions.WHY, predictions.no_predictions),
     "tour": Screen(tour.FUNCTIONS),
     "compare": Screen(compare.FUNCTIONS, compare.why_not, compare.why_not_two),
     "tokens": Screen(token_columns.FUNCTIONS),

@@ -1,1 +1,1 @@
-"""What each screen of Studio computes, one file a screen; imported by the process that holds the models alone."""
+"""What each screen of Studio computes, in one file or with those of its kind; imported where the models are alone."""
