@@ -263,8 +263,8 @@ def _read(
     """The references as the metric takes them, and the predictions of one system or two.
     Raises UsageError: several files of references for a metric that takes one. DataError: names file and line.
     """
-    from atento.tasks.ranking_files import read_rankings
     from atento.tasks.score_files import check_tags, in_order_of, read_items, where_all_say
+    from atento_cli.ranking_files import read_rankings
 
     if columns and metric.outputs != "tags":
         raise UsageError(f"--columns has no effect on {name}")

@@ -23,7 +23,6 @@ from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service, note
 
 _VERB = "translate"
-_WITH_REGION = re.compile("[A-Za-z]{2,3}[-_][A-Za-z]{2}")  # which a translated document states
 _READ = 4000  # characters, which are more than are read to detect a language
 FROM_GLOSSARY = dict.fromkeys(("prefix", "required_words"), "glossary")  # errors name fields of this API
 
@@ -175,7 +174,8 @@ async def translated_work(
     served = [[*dict.fromkeys(pair[side] for pair in known)] for side in (0, 1)]
     code = chosen(target, served[1])
     given |= {"source": chosen(source, served[0]), "target": code, "sources": served[0], "targets": served[1]}
-    given |= {"language": target if _WITH_REGION.fullmatch(target) else code, "terms": json.dumps(terms)}
+    given |= {"language": target if re.fullmatch("[A-Za-z]{2,3}[-_][A-Za-z]{2}", target) else code}  # of a document
+    given |= {"terms": json.dumps(terms)}
 
     async def answer(asked: Asked) -> object:
         """What a piece of work asks for: languages that are translated, translations, or links of words."""

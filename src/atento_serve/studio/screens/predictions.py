@@ -15,8 +15,9 @@ _EXPLAINED = {"classify", "tag", "answer", "similarity", "translate", "summarize
 no_answers = unless_one_of({"answer"}, "answers_nothing", "This model answers no questions about a text.")
 no_masks = unless_one_of({"fill"}, "fills_nothing", "This model predicts no masked tokens.")
 no_labels = unless_one_of({"classify", "tag"}, "no_labels", "This model gives no labels to texts or words.")
-_NOTHING = "This model predicts nothing that words could be held to account for."
-no_predictions = unless_one_of(_EXPLAINED, "predicts_nothing", _NOTHING)
+no_predictions = unless_one_of(
+    _EXPLAINED, "predicts_nothing", "This model predicts nothing that words could be held to account for."
+)
 
 
 class QuestionFields(TextFields):
