@@ -26,7 +26,6 @@ from atento.runs.train import train
 from atento.tasks.decoding_setup import RULES, constraints_of
 from atento.tasks.model_outputs import text_generator
 from atento.text.other_spellings import all_spellings
-from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_cli.main import application
 from atento_serve.engine.requests import generator_for
@@ -84,13 +83,9 @@ Outputs = list[list[tuple[str, float]]]
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return train_tokenizer(TokenizerConfig(kind="character"), ["abcde fg."])
-
-
-@pytest.fixture(scope="module")
-def folder(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network with random weights, large enough that its distributions are peaked, as a model folder."""
+    tokenizer = train_tokenizer(TokenizerConfig(kind="character"), ["abcde fg."])
     torch.manual_seed(5)
     ids = SpecialIds(pad=tokenizer.pad_id, start=tokenizer.bos_id, eos=tokenizer.eos_id)
     sizes = {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1, "vocab_size": tokenizer.vocab_size}

@@ -44,15 +44,6 @@ def some_scores(count: int) -> Tensor:
     return scores
 
 
-def test_repetition_penalty_by_hand() -> None:
-    """Positive scores shrink, negative ones grow more negative; a token written twice is told off once."""
-    scores = torch.tensor([[2.0, -1.0, 0.0, -INF, 3.0]])
-    found = RepetitionPenalty(2.0)(scores, standing([[0, 1, 0, 2, 3]]))
-    assert found.tolist() == [[1.0, -2.0, 0.0, -INF, 3.0]]
-    assert scores.tolist() == [[2.0, -1.0, 0.0, -INF, 3.0]]
-    assert RepetitionPenalty(0.5)(scores, standing([[0, 1]])).tolist() == [[4.0, -0.5, 0.0, -INF, 3.0]]
-
-
 @settings(max_examples=50)
 @given(rows=BATCHES, prompts=PROMPTS, penalty=st.sampled_from([0.5, 1.0, 1.7]), prompt=st.booleans())
 def test_penalties_equal_loops(rows: list[list[int]], prompts: list[list[int]], penalty: float, prompt: bool) -> None:

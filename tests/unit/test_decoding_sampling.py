@@ -75,14 +75,6 @@ def test_h2_h3_h4_h5_draws_follow_the_shaped_distribution(strategy: Sample) -> N
         assert chance(Counter(tuple(one.ids) for one in found), expected) > SIGNIFICANCE
 
 
-def test_h2_the_tokens_of_one_output_are_drawn_independently() -> None:
-    logits = torch.tensor([0.3, -0.3, 0.6, 0.0], dtype=torch.float64)
-    (found,) = generate(Constant(logits), ids(0), Sample(n=5), max_new_tokens=800, eos_id=(), seed=5)
-    p = logits.softmax(dim=0).tolist()
-    pairs: Counter[object] = Counter(pair for one in found for pair in zip(one.ids[::2], one.ids[1::2]))
-    assert chance(pairs, {(a, b): p[a] * p[b] for a in range(4) for b in range(4)}) > SIGNIFICANCE
-
-
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 1000),

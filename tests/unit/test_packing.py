@@ -126,16 +126,7 @@ def test_c10_a_window_holds_under_the_mask_of_an_objective(architecture, objecti
         tokens = ids[:, min(at + 1, ids.shape[1] - 1)]
 
 
-def test_isolated_texts_do_not_see_each_other() -> None:
-    network = build_network(_sized(load_recipe("micro-world-lm", ["network.d_model=16"]).recipe.network)).eval()
-    for isolated in (True, False):
-        logits = []
-        for first in (5, 9):
-            batch = lay_out(packed(whole([[first, 6], [7, 8, 9]]), 9), isolated=isolated)
-            mask = {} if batch.mask is None else {"mask": batch.mask}
-            with torch.no_grad():
-                logits.append(network(**batch.inputs, **mask).logits[0, 4:])
-        assert torch.equal(*logits) == isolated
+def test_what_packing_is_not_for() -> None:
     with pytest.raises(RecipeError, match=r"data.pack isolated needs network.architecture decoder: a recurrent"):
         load_recipe("micro-world-lm", ["network.architecture=recurrent-lm", "data.pack=isolated"], environment={})
     load_recipe("micro-world-lm", ["network.architecture=recurrent-lm", "data.pack=stream"], environment={})
