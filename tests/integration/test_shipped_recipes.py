@@ -1,9 +1,17 @@
-"""Shipped recipes on text of one's own, by the command that README shows: where validation and errors come from."""
+"""Shipped recipes put to use: on text of one's own, with gold labels, as a BERT for others (W3), as a mixture (M2)."""
 
 import json
 import textwrap
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+import atento
+from atento.config.reading.loading import load_recipe
+from atento.config.tables.formats import LABELLINGS
+from atento.runs.prepare import read_data
+from atento.tasks.split_evaluation import held_out_batches, mean_losses
 from atento_world import write
 from conftest import ForkServer
 from runs import events
@@ -21,8 +29,7 @@ def test_w6_readmes_line_validates_on_the_text_that_was_given(server: ForkServer
     assert "30 of 300 training texts held out for validation\n" in done.stderr
     assert [event["step"] for event in events(here / "book", "valid")] == [3, 6]
     assert '"test_' not in (here / "book" / "metrics.jsonl").read_text(encoding="utf-8")
-    again = server.run(*command, cwd=here)
-    assert again.status == 0 and "already finished" in again.stderr
+    assert "already finished" in server.good(*command, cwd=here).stderr
 
 
 def test_a_hard_wrapped_book_is_joined_and_packed(server: ForkServer, here: Path) -> None:
@@ -66,3 +73,62 @@ def test_validation_text_that_cannot_be_scored_is_found_before_training(server: 
         assert done.status == 2 and "step 1" not in done.stderr
         said = f"error: data.{split}: no sentence has two words, so there is no context to learn from"
         assert done.stderr.splitlines()[-1] == said
+
+
+@pytest.mark.parametrize("labels", LABELLINGS)
+def test_each_recipe_has_its_labels_and_is_tested_on_held_out_combinations(labels: str) -> None:
+    data = load_recipe(f"micro-world-{labels}", environment={}).recipe.data
+    assert {source.labels for source in (*data.train, *data.valid, *data.test)} == {labels}
+    assert [source.world for source in (*data.train, *data.valid, *data.test)] == ["train", "valid", "combinations"]
+
+
+CHANGES: dict[str, Any] = dict.fromkeys(
+    (f"training.{it}" for it in ("steps", "validate_every", "checkpoint_every")), 160
+)
+CHANGES |= {"training.warmup": 20, "training.batch_tokens": 256, "training.precision": "float32"}
+CHANGES |= {"training.learning_rate": 1e-2, "network.dropout": 0.0}
+CHANGES |= {"network.d_model": 32, "network.d_ff": 64, "network.n_layers": 2, "network.n_heads": 2}
+CHANGES |= {"tokenizer.kind": "word", "tokenizer.vocab_size": 600}
+CHANGES |= {"data.train.0.count": 3000, "data.valid.0.count": 100, "data.test.0.count": 50}
+
+
+def trained(objective: str | None, folder: Path) -> atento.Model:
+    changes = CHANGES if objective is None else CHANGES | {"objective": objective}
+    return atento.load(atento.train("micro-world-mixture", changes, out=folder, threads=1).folder)
+
+
+def nll(model: atento.Model, objective: str) -> float:
+    """Mean loss of a token of the validation data, in nats."""
+    recipe = load_recipe("micro-world-mixture", CHANGES | {"objective": objective})
+    split = read_data(recipe.recipe, recipe.folder, lambda line: None).valid
+    assert split is not None and model.tokenizer is not None
+    batches = held_out_batches(recipe.recipe, model.network.config, model.tokenizer, split)
+    return mean_losses(model.network, batches.in_order(2048))["vocabulary"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_m2_each_skill_of_a_mixture_is_near_that_of_a_specialist_of_the_same_steps(tmp_path: Path) -> None:
+    """The mixture has a third of the updates of each specialist for each skill."""
+    mixture = trained(None, tmp_path / "mixture")
+    losses = {}
+    for skill in ("masked", "causal", "prefix"):
+        losses[skill] = nll(mixture, skill), nll(trained(skill, tmp_path / skill), skill)
+    print(losses)
+    assert all(joint < 1.15 * alone for joint, alone in losses.values()), losses
+    assert mixture.fill("O gato <mask>.")[0].probability > 0 and mixture.generate("O gato")
+
+
+def test_w3_micro_world_mlm_is_exported_as_bert(server: ForkServer, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
+    short = [*SMALL, "data.train.count=300", "data.valid.count=20"]
+    server.good("train", "micro-world-mlm", *short, "--out", "run", "--threads", "1", cwd=tmp_path)
+    server.good("convert", "run", "--to", "huggingface", "--out", "bert", cwd=tmp_path)
+    folder = tmp_path / "bert"
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["BertForMaskedLM"]
+    model = atento.load(tmp_path / "run")
+    fill = transformers.pipeline("fill-mask", model=str(folder), top_k=2)
+    assert len(fill("o gato <mask> alto.")) == 2
+    ids = [model.tokenizer.bos_id, *model.tokenizer.encode("o gato pulou."), model.tokenizer.eos_id]
+    assert fill.tokenizer("o gato pulou.")["input_ids"] == ids
+    assert atento.load(folder).config["task"] == "masked-language-modeling"
