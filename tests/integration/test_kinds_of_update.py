@@ -75,18 +75,14 @@ def test_a_run_in_float16_begins_at_a_checkpoint_without_scale(tmp_path: Path, m
     """That of another type, as an earlier version wrote it."""
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: True)
     with monkeypatch.context() as earlier:
-        earlier.setattr(
-            run_state, "asdict", lambda one: {k: value for k, value in asdict(one).items() if k != "loss_scale"}
-        )
+        earlier.setattr(run_state, "asdict", lambda one: {k: v for k, v in asdict(one).items() if k != "loss_scale"})
         train(tmp_path / "a", precision=None)
     train(tmp_path / "b", {"training.steps": 14}, from_=f"{tmp_path / 'a'}@12")
     assert state(tmp_path / "b")["loss_scale"]["taken"] + len(events(tmp_path / "b", "overflow")) == 2
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-def test_a_stopped_run_of_r_drop_goes_on_bit_for_bit(
-    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_r_drop_goes_on_bit_for_bit(precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: True)
     whole = train(tmp_path / "whole", R_DROP, precision)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -140,14 +136,13 @@ def test_compiled_code_draws_the_same_dropout() -> None:
         number, tensor = plain.key(), traced.key()
         assert isinstance(tensor, torch.Tensor) and int(tensor) == number
         assert torch.equal(dropout_mask(x.shape, 0.3, number, x), dropout_mask(x.shape, 0.3, tensor, x))
-    expected = add_dropout(x, x, 0.5, Randomness(7, step=3, slot=2, use=9))
-    assert torch.equal(add_dropout(x, x, 0.5, traced), expected)
+    assert torch.equal(add_dropout(x, x, 0.5, traced), add_dropout(x, x, 0.5, Randomness(7, step=3, slot=2, use=9)))
 
 
 def test_what_cannot_be_compiled_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compile = {"training.compile": True}
-    other = compile | {"network.architecture": "recurrent-lm"}
     said = "`training.compile` needs a Transformer: got architecture 'recurrent-lm'"
+    other = compile | {"network.architecture": "recurrent-lm"}
     fails(RecipeError, said, train_compiled, "language-modeling", tmp_path / "a", **other)
     monkeypatch.setenv("CXX", "no-such-compiler")
     said = r"needs a C\+\+ compiler: there is no no-such-compiler on this machine"

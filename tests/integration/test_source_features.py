@@ -95,8 +95,7 @@ def test_recipes_say_what_has_an_effect(folders: dict[str, Path], server: ForkSe
     written(tmp_path, RECIPE | {"init": init})
     done = server.run("config", "check", "r.yaml", cwd=tmp_path)
     assert done.stdout == "ok\n" and "tokenizer" not in done.stderr and "n_decoder_layers" not in done.stderr
-    data = {"train": {"file": "a.tsv", "text": 0, "label": 1}}
-    reads = {"task": "classification", "data": data, "init": init}
+    reads = {"task": "classification", "data": {"train": {"file": "a.tsv", "text": 0, "label": 1}}, "init": init}
     (tmp_path / "c.yaml").write_text(json.dumps(reads), encoding="utf-8")
     refused(server.run("config", "check", "c.yaml", cwd=tmp_path), "init.new_decoder needs sources and targets")
     assert "tokenizer: bpe" in server.good("data", "stats", "r.yaml", "--tokens", "--json", cwd=tmp_path).stderr
@@ -119,7 +118,6 @@ def tuning(steps: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def whole(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained run."""
     return trained(folders["bert"], tmp_path_factory.mktemp("run") / "whole")
 
 

@@ -1,6 +1,5 @@
 """The training engine in whole runs: optimizers, schedules, faults, checkpoints beside the steps, older runs."""
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from atento.training.metrics_log import read_journal
 from atento.training.optimizer import Optimizer
 from atento.training.step import Updater
 from failing import fails
-from runs import differences, events, last, tensors
+from runs import differences, events, facts, last, tensors
 
 RECIPE: dict[str, Any] = {
     "task": "translation",
@@ -193,7 +192,7 @@ def test_n4_without_memory_the_same_update_is_computed_in_more_pieces(
     assert asked and [pieces[update] for update in range(12)] == [1] * 4 + [2] * 8
     assert losses(run) == pytest.approx(losses(plain), rel=1e-5)
     assert capsys.readouterr().err.count("memory ran out") == 1
-    assert json.loads((last(run) / "state.json").read_text(encoding="utf-8"))["splits"] == 2
+    assert facts(last(run))["splits"] == 2
 
 
 def test_n4_half_a_change_and_other_failures_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,8 +331,7 @@ def test_the_recipe_of_an_older_run_is_read_by_the_keys_of_today(tmp_path: Path)
 def test_training_goes_on_from_no_earlier_versions_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = train(tmp_path / "run")
     monkeypatch.setattr("atento.training.run_state.VERSION", 3)
-    said = "earlier version .* `init: .*run` starts a run from its weights"
-    fails(UsageError, said, train, run, steps=14)
+    fails(UsageError, "earlier version .* `init: .*run` starts a run from its weights", train, run, steps=14)
 
 
 def rates(run: Path) -> list[float]:
