@@ -5,6 +5,7 @@ import shutil
 import signal
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -88,9 +89,7 @@ TWO = {"network.dropout": 0.1, "network.feed_forward.dropout": 0.0}
     ],
     ids=["none", "attention", "two", "preset"],
 )
-def test_dropout_is_the_models_own_unless_it_is_written(
-    server: ForkServer, tuning: Path, written: list[str], changes: dict[str, float]
-) -> None:
+def test_dropout_is_the_models_unless_written(server: ForkServer, tuning: Path, written: Any, changes: Any) -> None:
     """Attention dropout 0.1 of a BERT's config.json became 0 in fine-tuning, and nobody said so."""
     rates = rated(tuning)
     taken = {key: rate for key, rate in rates.items() if key not in changes}
@@ -161,13 +160,8 @@ def test_a_model_that_cannot_be_started_from(server: ForkServer, tuning: Path) -
     assert server.run(*TUNE, "--out", "x", cwd=tuning).status == 0  # nothing of that stands in the way
 
 
-LORA = [
-    "decoding.beam=2",
-    "init.train=lora",
-    "init.lora.rank=2",
-    "init.lora.dropout=0.1",
-    "init.lora.targets=[query, value, outer]",
-]
+LORA = ["decoding.beam=2", "init.train=lora", "init.lora.rank=2", "init.lora.dropout=0.1"]
+LORA += ["init.lora.targets=[query, value, outer]"]
 
 
 def test_a_lora_run_keeps_the_model_and_loads_as_a_whole_one(server: ForkServer, tuning: Path) -> None:
@@ -178,8 +172,7 @@ def test_a_lora_run_keeps_the_model_and_loads_as_a_whole_one(server: ForkServer,
     assert {name: held[name] for name in before} == before
     adapters = {name for name in held if ".adapters." in name}
     assert held.keys() - before.keys() == adapters and len(adapters) == 2 * (2 + 2 + 2 + 2)
-    trained = load_file(last(tuning / "tuned") / "optimizer.safetensors")
-    assert {name.rpartition(".")[0] for name in trained} == adapters
+    assert {name.rpartition(".")[0] for name in load_file(last(tuning / "tuned") / "optimizer.safetensors")} == adapters
     count = sum(load_file(last(tuning / "tuned") / "model.safetensors")[name].numel() for name in adapters)
     assert f"parameters, {count:,} trained (lora, " in done.stderr
     model = atento.load(last(tuning / "tuned"))
