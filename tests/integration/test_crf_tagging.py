@@ -115,7 +115,13 @@ def test_illegal_tags_never_come_out_and_marginals_give_the_others(run: TrainedR
 
 def test_the_commands(run: TrainedRun, server: ForkServer) -> None:
     here = run.folder.parent
+    done = server.run("tag", "run", cwd=here, stdin="Ana mora em Porto Alegre.\n\n")
+    assert done.stdout == "Ana/PER mora em [Porto Alegre]/LOC .\n\n"
+    done = server.run("evaluate", "run", "names.tsv", "--json", cwd=here)
+    assert json.loads(done.stdout)["entity-f1"]["value"] == 1.0, done.stderr
     assert server.run("config", "check", "crf.yaml", cwd=here).status == 0
+    peeked = json.loads(server.run("data", "peek", "crf.yaml", "--count", "1", "--json", cwd=here).stdout)
+    assert set(peeked["labels"]["tokens"]) <= {"B-LOC", "B-PER", "I-LOC", "I-PER", "O"}
     assert server.run("plan", "crf.yaml", cwd=here).status == 0
     assert atento.train(json.loads((here / "crf.yaml").read_text()), out=here / "run", threads=1).already_finished
 
