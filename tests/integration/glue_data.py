@@ -39,9 +39,7 @@ def table(path: Path, header: Sequence[str] | None, row: Callable[[int], Sequenc
 
 def cola(folder: Path) -> None:
     for split in ("train", "dev"):
-        table(
-            folder / f"{split}.tsv", None, lambda n: ("gj04", int(texts(n)[2]), "" if texts(n)[2] else "*", texts(n)[0])
-        )
+        table(folder / f"{split}.tsv", None, lambda n: ("gj04", int(texts(n)[2]), "*"[texts(n)[2] :], texts(n)[0]))
     table(folder / "test.tsv", ("index", "sentence"), lambda n: (n, texts(n)[0]))
 
 
@@ -73,9 +71,7 @@ def qqp(folder: Path) -> None:
         table(folder / f"{split}.tsv", ("id", *head), lambda n: (n, n, n, *texts(n)[:2], int(texts(n)[2])))
     with (folder / "train.tsv").open("a", encoding="utf-8") as stream:
         stream.write("99\t1\t2\tbroken\n")  # as some rows of the published file
-    table(
-        folder / "test.tsv", ("id", "question1", "question2"), lambda n: (n, texts(n)[0], "" if n == 2 else texts(n)[1])
-    )
+    table(folder / "test.tsv", ("id", "question1", "question2"), lambda n: (n, texts(n)[0], texts(n)[1] * (n != 2)))
 
 
 def mnli(folder: Path) -> None:
@@ -158,7 +154,5 @@ def questions(rows: range) -> dict[str, object]:
     for n in rows:
         context = f"the {WORDS[n % 8]} number {n} is here"
         answer = {"text": WORDS[n % 8], "answer_start": 4}
-        paragraphs.append(
-            {"context": context, "qas": [{"id": str(n), "question": "what is here?", "answers": [answer]}]}
-        )
+        paragraphs.append({"context": context, "qas": [{"id": str(n), "question": "what is?", "answers": [answer]}]})
     return {"version": "1.1", "data": [{"title": "made up", "paragraphs": paragraphs}]}

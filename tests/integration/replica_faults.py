@@ -171,8 +171,7 @@ def bytes_recorded(folder: str) -> None:
             "gradients": sum(gradient.nbytes for gradient in gradients),
             "optimizer": sum(value.nbytes for value in optimizer.tensors().values()),
         }
-        path = Path(folder) / f"bytes-{os.environ['RANK']}.json"
-        path.write_text(json.dumps(counted), encoding="utf-8")
+        (Path(folder) / f"bytes-{os.environ['RANK']}.json").write_text(json.dumps(counted), encoding="utf-8")
 
 
 def other_version(rank: int) -> None:

@@ -39,13 +39,19 @@ def tensors(path: Path) -> dict[str, bytes]:
     }
 
 
+def facts(path: Path) -> dict[str, Any]:
+    """The state of a checkpoint."""
+    content: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
+    return content
+
+
 def state(run: Path) -> dict[str, Any]:
     """What the last checkpoint knows of the run, without what is each run's own.
 
     The hash of the events is: they hold what the clock says.
     """
-    content: dict[str, Any] = json.loads((last(run) / "state.json").read_text(encoding="utf-8"))
-    return {name: value for name, value in content.items() if name not in ("run_id", "finished", "journal", *CLOCK)}
+    own = ("run_id", "finished", "journal", *CLOCK)
+    return {name: value for name, value in facts(last(run)).items() if name not in own}
 
 
 def batches(record: Path) -> dict[int, list[Any]]:

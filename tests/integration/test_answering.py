@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import atento
-from atento.base.errors import CapabilityError, DataError, ModelError, UsageError
+from atento.base.errors import DataError, ModelError, UsageError
 from atento.runs.train import TrainedRun
 from atento.tasks import question_answering
 from conftest import ForkServer, refused
@@ -59,8 +59,7 @@ def recipe(network: dict[str, Any] = ENCODER, data: dict[str, Any] | None = None
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     data = {"train": records(250), "valid": records(40, 2)}
-    out = tmp_path_factory.mktemp("answering") / "run"
-    return atento.train(recipe(), data=data, out=out, threads=1)
+    return atento.train(recipe(), data=data, out=tmp_path_factory.mktemp("answering") / "run", threads=1)
 
 
 def test_answers_are_spans_of_the_context_or_empty(run: TrainedRun) -> None:
@@ -82,8 +81,7 @@ def test_answers_are_spans_of_the_context_or_empty(run: TrainedRun) -> None:
     assert sum(choice.probability for choice in best) <= 1 + 1e-9
     assert model.answer("onde comeu ?", context, null_threshold=float("inf")).text != ""
     assert len(model.answer(["quem comeu ?"], [context], n_best=2, max_answer=1)[0][0].text.split()) == 1
-    with pytest.raises(UsageError, match="give a question and its context, or a list of each"):
-        model.answer("quem ?", [context])  # type: ignore[call-overload]
+    fails(UsageError, "give a question and its context, or a list of each", model.answer, "quem ?", [context])
     fails(UsageError, "`n_best` must be at least 1: got 0", lambda: model.answer("quem ?", context, n_best=0))
     fails(UsageError, "as many questions as contexts: got 1 and 2", model.answer, ["quem ?"], [context, context])
     score = atento.evaluate(model, records(40, 3))["squad"]
@@ -167,9 +165,6 @@ def test_what_is_refused_before_training(tmp_path: Path) -> None:
     def refuse(message: str, data: list[dict[str, Any]], changes: dict[str, Any] | None = None) -> None:
         fails(DataError, message, atento.train, recipe(data=changes), data=data, out=tmp_path / "run", threads=1)
 
-    shifted = {"question": "quem ?", "context": "a Ana", "answers": [{"text": "Ana", "answer_start": 1}]}
-    refuse(r"data\['train'\]\[20\].*answer 'Ana' is not at character 1", [*made, shifted])
-    refuse(r"the question '(q ){20}' has 31 tokens, which with 4 ", [*made, made[0] | {"question": "q " * 31}])
     answer = "Ana comeu um figo e uma maçã e uma pera e tudo o resto"
     long = [{"question": "q ?", "context": answer, "answers": [{"text": answer, "answer_start": 0}]}]
     refuse("no answer is whole in a window of 18 tokens: raise `data.max_len`", long)
@@ -190,28 +185,12 @@ def test_what_is_refused_before_training(tmp_path: Path) -> None:
     assert "is whole in no window" not in log and run.step == 1
 
 
-def test_a_model_without_the_head_says_what_it_learned(trained: Path, server: ForkServer, tmp_path: Path) -> None:
-    message = "trained for translation and has no answer head: fine-tune it by a recipe with `task: question-answering`"
-    fails(CapabilityError, message, atento.load(trained).answer, "quem ?", "a Ana")
-    refused(server.run("answer", trained, cwd=tmp_path, stdin="a\tb\n"), "has no answer head", f"`init: {trained}`")
-
-
 def test_a_model_that_always_had_an_answer_always_gives_one(tmp_path: Path) -> None:
     """As SQuAD 1.1: windows without the answer still teach that they hold none."""
     answerable = [record for record in records(200) if record["answers"]]
     model = atento.load(atento.train(recipe(steps=40), data=answerable, out=tmp_path / "run", threads=1).folder)
     assert model.config["answering"]["unanswerable"] is False
     assert all(answer.text for answer in model.answer(["onde comeu ?"] * 2, ["Ana comeu . fim", "hoje . fim"]))
-
-
-def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
-    network = {key: value for key, value in ENCODER.items() if key != "dropout"}
-    changed, made = recipe(network, steps=8, checkpoint_every=4, schedule="constant"), records(40)
-    unbroken = atento.train(changed, data=made, out=tmp_path / "unbroken", threads=1)
-    atento.train(changed, {"training.steps": 4}, data=made, out=tmp_path / "half", threads=1)
-    again = atento.train(changed, data=made, out=tmp_path / "half", threads=1)
-    weights = [atento.load(finished.folder).network.state_dict() for finished in (unbroken, again)]
-    assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
 
 
 ELMO = {"architecture": "elmo", "d_model": 32, "n_layers": 1, "dropout": 0.0}  # reads whole words
@@ -273,17 +252,14 @@ def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
         inputs = tokenizer(record["question"], record["context"], return_tensors="pt")
         with torch.no_grad():
             theirs = network(**inputs)
-            ours = back.network.read("answer", back.network(ids=inputs["input_ids"], **_segments(inputs)))
+            segments = {"segment_ids": inputs["token_type_ids"]} if "token_type_ids" in inputs else {}
+            ours = back.network.read("answer", back.network(ids=inputs["input_ids"], **segments))
         torch.testing.assert_close(torch.stack([theirs.start_logits, theirs.end_logits], dim=-1), ours)
         answers = [loaded.answer(record["question"], record["context"]) for loaded in (model, back)]
         assert (answers[0].text, answers[0].start) == (answers[1].text, answers[1].start)
         assert answers[0].probability == pytest.approx(answers[1].probability, abs=1e-5)
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "AutoModelForQuestionAnswering" in card and "model.answer(" in card
-
-
-def _segments(inputs: Any) -> dict[str, torch.Tensor]:
-    return {"segment_ids": inputs["token_type_ids"]} if "token_type_ids" in inputs else {}
 
 
 def test_fine_tuning_keeps_an_answer_head_and_gives_others_a_new_one(run: TrainedRun, tmp_path: Path) -> None:
@@ -315,8 +291,7 @@ def test_with_skip_bad_a_question_too_long_for_a_window_is_counted(tmp_path: Pat
         assert f"warning: data.{name}: 1 of 30 questions skipped; the first: bad.jsonl:4: the question" in done.stderr
     scored = server.run("evaluate", "run", "bad.jsonl", "--no-skip-bad", cwd=tmp_path)
     refused(scored, "bad.jsonl:4: the question 'quem quem", "' has 41 tokens")
-    scored = server.run("evaluate", "run", "bad.jsonl", cwd=tmp_path)
-    assert scored.status == 0 and "1 of 30 questions skipped" in scored.stderr
+    assert "1 of 30 questions skipped" in server.good("evaluate", "run", "bad.jsonl", cwd=tmp_path).stderr
 
 
 def test_a_file_in_the_layout_of_squad_is_trained_on_by_the_command(tmp_path: Path, server: ForkServer) -> None:
@@ -344,8 +319,7 @@ def test_a_file_in_the_layout_of_squad_is_trained_on_by_the_command(tmp_path: Pa
     assert "58 questions in" in done.stderr and "windows of at most 18 tokens" in done.stderr
     trained = [event["loss"] for event in events(tmp_path / "run", "train")]
     assert trained[-1] < 0.7 * trained[0]
-    done = server.run("evaluate", "run", "good.json", "--json", cwd=tmp_path)
-    assert done.status == 0 and json.loads(done.stdout)["squad"]["value"] > 40
+    assert json.loads(server.good("evaluate", "run", "good.json", "--json", cwd=tmp_path).stdout)["squad"]["value"] > 40
 
 
 def test_the_answering_section_of_a_model_is_checked_when_it_is_loaded(run: TrainedRun, tmp_path: Path) -> None:
@@ -357,9 +331,7 @@ def test_the_answering_section_of_a_model_is_checked_when_it_is_loaded(run: Trai
         fails(ModelError, message, atento.load, model.save(tmp_path / str(number)))
 
 
-def test_the_language_says_which_articles_do_not_count(
-    run: TrainedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_language_says_which_articles_count(run: TrainedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, answers = tmp_path / "one.jsonl", [{"text": "uma pera", "answer_start": 10}]
     record = {"question": "o que comeu ?", "context": "Ana comeu uma pera . fim", "answers": answers}
     path.write_text(json.dumps(record) + "\n", encoding="utf-8")

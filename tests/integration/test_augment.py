@@ -1,4 +1,4 @@
-"""`atento augment`: what is kept of the translations, what a killed command leaves, and the recipe that joins both."""
+"""Data for translators: `atento augment` with kills and refusals, and `atento data fetch` with real packages."""
 
 import json
 import os
@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 import atento
+from atento.base.errors import AtentoError, DataError
 from atento.config.reading.loading import load_recipe
+from atento.config.recipe import SourceConfig
+from atento.data.records.reader import SOURCE_AND_TARGET, read_records
+from atento.data.records.splits import overlap
+from atento_cli.corpus.fetch import CATALOGUES, fetch_catalogues, fetch_libreoffice
 from atento_world import write
 from conftest import ForkServer, refused
 from test_cluster import finished, wait_for
@@ -21,10 +26,10 @@ SETTINGS: dict[str, Any] = {
     "task": "translation",
     "network": {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "dropout": 0.0},
     "tokenizer": {"kind": "word"},
-    "training": {"steps": 20, "batch_tokens": 256, "warmup": 2, "learning_rate": 1e-2, "precision": "float32"},
+    "training": {"steps": 20, "batch_tokens": 256, "warmup": 2, "learning_rate": 1e-2, "precision": "float32"}
+    | {"baseline": False},
+    "decoding": {"max_new_tokens": 20},  # models that have learned little write without end
 }
-SETTINGS["training"]["baseline"] = False
-SETTINGS["decoding"] = {"max_new_tokens": 20}  # models that have learned little write without end
 RECIPE = json.dumps(SETTINGS | {"data": {"train": {"file": "real.tsv", "source": 0, "target": 1}}})  # JSON is YAML
 ALL = ("--min-score", "-99", "--max-ratio", "99", "--device", "cpu", "--threads", "1", "--sample")
 AUGMENT = ("augment", "en-pt.yaml", "--monolingual", "more.pt", "--reverse", "reverse", "--out", "out", *ALL)
@@ -36,28 +41,22 @@ def place(scratch: Path) -> Iterator[Path]:
     """A folder with pairs, texts of the target side, and a model of each direction."""
     folder = scratch / "augment"
     folder.mkdir()
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        pairs = write("train", 80, 5)
-        Path("real.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs[:50]), encoding="utf-8")
-        texts = [pair.target for pair in pairs[40:]]
-        Path("more.pt").write_text("".join(f"{text}\n" for text in [*texts, "", texts[-1]]), encoding="utf-8")
-        Path("en-pt.yaml").write_text(RECIPE, encoding="utf-8")
-        for name, source, target in (("reverse", 1, 0), ("forward", 0, 1)):
-            data = {"train": {"file": "real.tsv", "source": source, "target": target}}
-            atento.train(SETTINGS | {"data": data}, out=name, threads=1)
-    finally:
-        os.chdir(before)
+    pairs = write("train", 80, 5)
+    texts = "".join(f"{pair.source}\t{pair.target}\n" for pair in pairs[:50])
+    (folder / "real.tsv").write_text(texts, encoding="utf-8")
+    more = [pair.target for pair in pairs[40:]]
+    (folder / "more.pt").write_text("".join(f"{text}\n" for text in [*more, "", more[-1]]), encoding="utf-8")
+    (folder / "en-pt.yaml").write_text(RECIPE, encoding="utf-8")
+    for name, source, target in (("reverse", 1, 0), ("forward", 0, 1)):
+        data = {"train": {"file": "real.tsv", "source": source, "target": target}, "folder": str(folder)}
+        atento.train(SETTINGS | {"data": data}, out=folder / name, threads=1)
     yield folder
     shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
 def report(server: ForkServer, place: Path) -> dict[str, Any]:
-    """What the command says, whose folder is `out`."""
-    done = server.good(*AUGMENT, "--json", cwd=place)
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(server.good(*AUGMENT, "--json", cwd=place).stdout)
     return found
 
 
@@ -155,3 +154,37 @@ def test_bad_input_is_one_sentence(server: ForkServer, place: Path) -> None:
         ("tagged.yaml", f"tagged.tsv:2: the source has the tag {TAG}"),
     ):
         refused(server.run("augment", recipe, *AUGMENT[2:], "--out", "refused", cwd=place), said)
+
+
+@pytest.mark.slow  # downloads tens of megabytes and reads thirty thousand pairs
+@pytest.mark.skipif(not shutil.which("dpkg-deb") or not shutil.which("apt-get"), reason="needs apt-get and dpkg-deb")
+def test_libreoffice_help_gives_tens_of_thousands_of_pairs(tmp_path: Path) -> None:
+    """A data set made in a similar way elsewhere has 33,213 English-Portuguese pairs."""
+    try:
+        (fetched,) = fetch_libreoffice(["pt-BR"], tmp_path, held_out=500)
+    except AtentoError as error:
+        if "could not download" not in str(error):
+            raise
+        pytest.skip(str(error))
+    assert 28_000 < sum(fetched.files.values()) < 42_000
+    train, valid, test = (
+        read_records(SourceConfig(file=f"pt-BR{ending}.tsv", source=0, target=1), SOURCE_AND_TARGET, tmp_path)
+        for ending in ("", ".valid", ".test")
+    )
+    assert overlap(train, valid) == overlap(train, test) == overlap(valid, test) == 0
+    assert 450 <= len(valid) <= 700 and 450 <= len(test) <= 700
+    for text in (train["source"], train["target"]):
+        assert not any("\xa0\xa0" in line or line != line.strip() or "</" in line[:2] for line in text)
+    assert sum("ção" in line for line in train["target"]) > 1000 > sum("ção" in line for line in train["source"])
+    lengths = [len(one) / len(other) for one, other in zip(train["source"], train["target"])]
+    assert 0.7 < sorted(lengths)[len(lengths) // 2] < 1.1  # sentences answer each other: Portuguese is a little longer
+
+
+def test_catalogues_of_this_machine(tmp_path: Path) -> None:
+    try:
+        fetched = fetch_catalogues("pt-BR", tmp_path, CATALOGUES)
+    except DataError as error:
+        pytest.skip(str(error))
+    assert sum(fetched.files.values()) > 20
+    pairs = read_records(SourceConfig(file="pt-BR.catalogues.tsv", source=0, target=1), SOURCE_AND_TARGET, tmp_path)
+    assert len(set(zip(pairs["source"], pairs["target"]))) == len(pairs)

@@ -34,7 +34,6 @@ def test_tokens_memory_and_processor_time_of_a_service(monkeypatch: pytest.Monke
 
 
 def test_the_memory_is_that_of_the_process() -> None:
-    """A process that holds 200 MiB more is seen to do so, at its peak, and not when it has freed them."""
     processes = {"this": os.getpid()}
     before = sizing._memory(processes)["this"]
     with sizing._peak(processes) as peak:

@@ -21,9 +21,8 @@ from safetensors.torch import load_file
 from atento.base.errors import CheckpointError
 from atento.storage.checkpoint import clean, load_checkpoint, newest, prune, save_checkpoint
 from children import DONE, ended, in_child
-from conftest import in_small_process
+from conftest import MEMORY, in_small_process
 
-MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 DEADLY = [(os, name) for name in ("mkdir", "open", "write", "fsync", "close", "rename", "unlink", "rmdir", "scandir")]
 DEADLY.append((fcntl, "flock"))
 KILLED, KILLED_AT_WRITE = 9, 10

@@ -39,31 +39,24 @@ TRAINING = {"steps": 2, "batch_tokens": 64, "warmup": 1, "precision": "float32"}
 
 
 @pytest.fixture(scope="module")
-def texts(scratch: Path) -> Path:
-    """Lines of which two are blank and one has two sentences."""
-    path = scratch / "texts.txt"
+def files(scratch: Path) -> dict[str, Path]:
+    """Lines of which two are blank and one has two sentences; two texts on each, with a tab between; a mask on each."""
     lines = [pair.source for pair in write("train", 19, 5)]
     lines[4], lines[7], lines[13] = "", f"{lines[7]} {lines[8]}", "  "
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
-    return path
+    pairs = [f"{line}\t{lines[0]}" if line.strip() else "" for line in lines]
+    masks = [f"{line} <mask>" if line.strip() else "" for line in lines]
+    found = {name: scratch / name for name in ("texts.txt", "pairs.tsv", "masks.txt")}
+    for path, rows in zip(found.values(), (lines, pairs, masks)):
+        path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8", newline="\n")
+    return found
 
 
 @pytest.fixture(scope="module")
-def pairs(texts: Path) -> Path:
-    """Two texts on each line, with a tab between."""
-    lines = texts.read_text(encoding="utf-8").splitlines()
-    path = texts.with_name("pairs.tsv")
-    rows = [f"{line}\t{lines[0]}" if line.strip() else "" for line in lines]
-    path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8", newline="\n")
-    return path
-
-
-@pytest.fixture(scope="module")
-def models(scratch: Path, trained: Path, texts: Path) -> Mapping[str, str]:
+def models(scratch: Path, trained: Path, files: dict[str, Path]) -> Mapping[str, str]:
     """A tiny model of each kind."""
     folder = scratch / "cluster-models"
     folder.mkdir()
-    lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [line for line in files["texts.txt"].read_text(encoding="utf-8").splitlines() if line.strip()]
     (folder / "texts.txt").write_text("\n".join(lines), encoding="utf-8")
     labelled = "".join(f"{line}\t{('long', 'short')[len(line) < 30]}\n" for line in lines)
     (folder / "labelled.tsv").write_text(labelled, encoding="utf-8")
@@ -81,17 +74,10 @@ def models(scratch: Path, trained: Path, texts: Path) -> Mapping[str, str]:
         "tags": {"task": "tagging", "data": {"train": "tagged.conll"}, "network": encoder},
         "answers": {"task": "question-answering", "data": {"train": "asked.jsonl"}, "network": encoder},
     }
-    made = {"translator": str(trained)}
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        for name, recipe in recipes.items():
-            tokenizer = {"kind": "word", "vocab_size": 200}
-            atento.train(recipe | {"tokenizer": tokenizer, "training": TRAINING}, out=folder / name)
-            made[name] = str(folder / name)
-    finally:
-        os.chdir(before)
-    return made
+    for name, recipe in recipes.items():
+        recipe |= {"tokenizer": {"kind": "word", "vocab_size": 200}, "training": TRAINING}
+        atento.train(recipe | {"data": recipe["data"] | {"folder": str(folder)}}, out=folder / name)
+    return {"translator": str(trained)} | {name: str(folder / name) for name in recipes}
 
 
 class Feed:
@@ -132,73 +118,59 @@ def by_blocks(command: str, file: Path, options: Mapping[str, Any], bad: list[st
 @pytest.mark.parametrize(
     "command, model, name, options",
     [
-        ("translate", "translator", "texts", {"decoding": {"sample": True, "temperature": 2.0}}),
-        ("translate", "translator", "texts", {"decoding": {"sample": True}, "split_sentences": True, "seed": 7}),
-        ("translate", "translator", "texts", {"decoding": {"beam": 3, "n_best": 2}}),
-        ("generate", "language", "texts", {"decoding": {"top_p": 0.9, "max_new_tokens": 5}}),
-        ("fill", "masked", "masks", {"top": 2}),
-        ("classify", "labels", "texts", {"as_json": True}),
-        ("similarity", "masked", "pairs", {"as_json": True}),
-        ("tag", "tags", "texts", {"as_json": True}),
-        ("answer", "answers", "pairs", {"as_json": True, "n_best": 2}),
+        ("translate", "translator", "texts.txt", {"decoding": {"sample": True, "temperature": 2.0}}),
+        ("translate", "translator", "texts.txt", {"decoding": {"sample": True}, "split_sentences": True, "seed": 7}),
+        ("translate", "translator", "texts.txt", {"decoding": {"beam": 3, "n_best": 2}}),
+        ("generate", "language", "texts.txt", {"decoding": {"top_p": 0.9, "max_new_tokens": 5}}),
+        ("fill", "masked", "masks.txt", {"top": 2}),
+        ("classify", "labels", "texts.txt", {"as_json": True}),
+        ("similarity", "masked", "pairs.tsv", {"as_json": True}),
+        ("tag", "tags", "texts.txt", {"as_json": True}),
+        ("answer", "answers", "pairs.tsv", {"as_json": True, "n_best": 2}),
     ],
 )
 def test_blocks_give_the_bytes_of_the_command(
-    models: Mapping[str, str],
-    texts: Path,
-    pairs: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-    model: str,
-    name: str,
-    options: dict[str, Any],
+    models: Any, files: Any, capsys: Any, monkeypatch: Any, command: str, model: str, name: str, options: dict[str, Any]
 ) -> None:
     """All digits of those that read a window of lines at a time: a block has the batches of whole windows."""
     monkeypatch.setattr(cli_lines, "WINDOW", 2)
-    file = {"texts": texts, "pairs": pairs, "masks": texts.with_name("masks.txt")}[name]
-    if name == "masks":
-        lines = texts.read_text(encoding="utf-8").splitlines()
-        file.write_text("".join(f"{line} <mask>\n" if line.strip() else "\n" for line in lines), encoding="utf-8")
     options = {"model": models[model], "device": "cpu", "threads": 1, **options}
     if "decoding" not in options and command in ("translate", "generate"):
         options["decoding"] = {}
-    command_function(command)(file=str(file), **options)
+    command_function(command)(file=str(files[name]), **options)
     expected = capsys.readouterr().out.encode()
     assert expected.strip() and expected.count(b"\n") == 19
-    assert by_blocks(command, file, options) == expected
+    assert by_blocks(command, files[name], options) == expected
 
 
-@pytest.mark.parametrize("model, name", [("language", "texts"), ("translator", "pairs")])
+@pytest.mark.parametrize("model, name", [("language", "texts.txt"), ("translator", "pairs.tsv")])
 def test_perplexities_of_blocks_are_those_of_the_command(
-    models: Mapping[str, str], texts: Path, pairs: Path, capsys: pytest.CaptureFixture[str], model: str, name: str
+    models: Mapping[str, str], files: dict[str, Path], capsys: pytest.CaptureFixture[str], model: str, name: str
 ) -> None:
     """To rounding: a block has other batches than a file. Blank lines stay blank."""
-    file = {"texts": texts, "pairs": pairs}[name]
     options = {"model": models[model], "device": "cpu", "threads": 1, "per_text": True}
-    command_function("perplexity")(file=str(file), **options)
+    command_function("perplexity")(file=str(files[name]), **options)
     expected = capsys.readouterr().out.splitlines()
-    values = by_blocks("perplexity", file, options).decode().splitlines()
+    values = by_blocks("perplexity", files[name], options).decode().splitlines()
     assert [bool(value) for value in values] == [bool(value) for value in expected] and len(values) == 19
     assert [float(value) for value in values if value] == pytest.approx([float(v) for v in expected if v], rel=1e-5)
 
 
-def test_vectors_of_blocks_are_those_of_the_command(models: Mapping[str, str], texts: Path, tmp_path: Path) -> None:
-    """To rounding: a block has other batches than a file."""
+def test_vectors_of_blocks_are_those_of_the_command(models: Any, files: dict[str, Path], tmp_path: Path) -> None:
     options = {"model": models["masked"], "device": "cpu", "threads": 1}
-    command_function("embed")(file=str(texts), out=tmp_path / "all.npy", **options)
-    parts = io.BytesIO(by_blocks("embed", texts, options))
+    command_function("embed")(file=str(files["texts.txt"]), out=tmp_path / "all.npy", **options)
+    parts = io.BytesIO(by_blocks("embed", files["texts.txt"], options))
     vectors = np.concatenate([np.load(parts) for _ in range(5)])
     assert vectors.shape == (19, 16)
     np.testing.assert_allclose(vectors, np.load(tmp_path / "all.npy"), atol=1e-6)
 
 
 def test_bad_lines_are_empty_in_blocks_as_in_the_command_or_named_by_their_number(
-    models: Mapping[str, str], pairs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    models: Mapping[str, str], files: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Those that break a rule of files, of the command, and of the model."""
-    file = pairs.with_name("bad.tsv")
-    lines = pairs.read_bytes().splitlines(keepends=True)
+    file = tmp_path / "bad.tsv"
+    lines = files["pairs.tsv"].read_bytes().splitlines(keepends=True)
     lines[3], lines[6], lines[9] = b"\xff\n", b"no tab\n", b"who " * 70 + b"?\tlong question\n"
     file.write_bytes(b"".join(lines))
     options = {"model": models["answers"], "device": "cpu", "threads": 1, "skip_bad": True}
@@ -214,7 +186,8 @@ def test_bad_lines_are_empty_in_blocks_as_in_the_command_or_named_by_their_numbe
         by_blocks("fill", file, {"model": models["masked"], "device": "cpu"})
 
 
-def test_usage_is_checked_before_any_work(server: ForkServer, here: Path, texts: Path) -> None:
+def test_usage_is_checked_before_any_work(server: ForkServer, here: Path, files: dict[str, Path]) -> None:
+    texts = files["texts.txt"]
     (here / "bad.txt").write_bytes(b"good\nb\xffd\n")
     out = "--cluster local --out parts"
     refusals = {

@@ -247,7 +247,6 @@ SMOOTHED = {"training": {"label_smoothing": 0.1, "steps": 1}}
 @pytest.mark.parametrize(
     ("changes", "data", "error", "says"),
     [
-        ({}, [(["a"], ["O"])], DataError, "the training data has only one label, 'O'"),
         (head(labels=["O"]), names(), RecipeError, "`labels` must name at least two for a crf head"),
         (head(kind="crfs"), names(), RecipeError, "'crfs'; did you mean 'crf'"),
         (OF_TEXTS, [("a", "x"), ("b", "y")], RecipeError, "a crf head gives a tag to each word: got task classif"),

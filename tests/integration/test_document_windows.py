@@ -44,7 +44,15 @@ def recipe(**data: Any) -> dict[str, Any]:
     return given | {"data": {**sources, "max_len": 10, "stride": 2, **data}}
 
 
+def of_pairs(steps: int, **data: Any) -> dict[str, Any]:
+    """A recipe of vectors, for `PAIRS`."""
+    settings = recipe(**data) | {"task": "embedding"}
+    del settings["data"]["valid"], settings["data"]["stride"]
+    return settings | {"training": settings["training"] | {"steps": steps}}
+
+
 DATA = {"train": records(), "valid": records()}
+PAIRS = {"train": [(text, other) for (text, _), (other, _) in zip(records(), records()[1:])]}
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +96,7 @@ def test_training_and_use_give_a_text_the_same_loss(windows: str, tmp_path: Path
     assert model.config["long_texts"] == {"windows": windows, "stride": 2, "head_tail": False}
     every = [{one.name: one.probability for one in model.classifications([text])[0]} for text, _ in DATA["valid"]]
     shares = [found[label] for found, (_, label) in zip(every, DATA["valid"])]
-    nll = events(tmp_path / "run", "valid")[-1]["nll"]
-    assert -np.log(shares).mean() == pytest.approx(nll, rel=1e-4)
+    assert -np.log(shares).mean() == pytest.approx(events(tmp_path / "run", "valid")[-1]["nll"], rel=1e-4)
     together = [labels[0].probability for labels in model.classifications([text for text, _ in DATA["valid"]])]
     assert together == pytest.approx([model.classify(text).probability for text, _ in DATA["valid"]], abs=1e-5)
 
@@ -154,9 +161,7 @@ def test_vectors_of_a_frozen_network_are_those_of_texts(run: TrainedRun, tmp_pat
     assert done.best == pytest.approx(np.mean(right)) and done.best > 0.9
 
 
-def test_the_command_and_the_service_take_long_texts_and_an_explanation_one_window(
-    run: TrainedRun, server: ForkServer, tmp_path: Path
-) -> None:
+def test_verbs_read_all_windows_and_an_explanation_one(run: TrainedRun, server: ForkServer, tmp_path: Path) -> None:
     done = server.run("classify", str(run.folder), cwd=tmp_path, stdin=f"{FILLER} {FILLER} lobo {FILLER}\nuva\n")
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["animal", "fruta"], done.stderr
     verbs = pytest.importorskip("atento_serve.engine.verbs")
@@ -221,15 +226,13 @@ def test_numbers_of_long_texts_are_learned_and_given(tmp_path: Path) -> None:
 
 def test_vectors_are_of_the_parts_that_training_read(tmp_path: Path) -> None:
     """With head-tail the end of a long text and its beginning; no text has a matrix without rows."""
-    pairs = [(text, other) for (text, _), (other, _) in zip(records(), records()[1:])]
-    settings = recipe() | {"task": "embedding"}
-    del settings["data"]["valid"], settings["data"]["stride"]
+    settings = of_pairs(60)
     words, models = FILLER.split(), []
     middle = [" ".join([*words[:4], word, *words[4:]]) for word in ("gato", "uva")]
     ends = [f"{word} {FILLER} {word}" for word in ("gato", "uva")]
     for truncate in ("none", "head-tail"):  # cut at its end in training, a text is read whole
         settings["data"]["truncate"] = truncate
-        run = atento.train(settings, data={"train": pairs}, out=tmp_path / truncate, threads=1)
+        run = atento.train(settings, data=PAIRS, out=tmp_path / truncate, threads=1)
         models.append(atento.load(run.folder))
         value = models[-1].explain((ends[0], middle[0])).value
         assert value == pytest.approx(models[-1].similarity(ends[0], middle[0]), abs=1e-5)
@@ -240,17 +243,10 @@ def test_vectors_are_of_the_parts_that_training_read(tmp_path: Path) -> None:
 
 def test_a_prompt_has_no_place_before_windows(tmp_path: Path) -> None:
     """Not one of the model that training begins with, nor one of a call."""
-    pairs = [(text, other) for (text, _), (other, _) in zip(records(), records()[1:])]
-    settings = recipe() | {"task": "embedding", "embedding": {"prompts": {"query": "e assim "}}}
-    del settings["data"]["valid"], settings["data"]["stride"]
-    settings["embedding"] |= {"field_prompts": {"text": "query"}}
-    settings["training"] |= {"steps": 1}
-    begun = atento.train(settings, data={"train": pairs}, out=tmp_path / "begun", threads=1).folder
+    settings = of_pairs(1) | {"embedding": {"prompts": {"query": "e assim "}, "field_prompts": {"text": "query"}}}
+    begun = atento.train(settings, data=PAIRS, out=tmp_path / "begun", threads=1).folder
     later = {"task": "embedding", "data": {"train": {"memory": "train"}, "max_len": 10, "windows": "mean"}}
     with pytest.raises(UsageError, match=r"data.windows has no place for a prompt of embedding, .* got those of"):
-        atento.train(later | {"init": str(begun)}, data={"train": pairs}, out=tmp_path / "later")
-    settings = recipe(windows="mean") | {"task": "embedding"}
-    del settings["data"]["valid"]
-    settings["training"] |= {"steps": 1}
-    model = atento.load(atento.train(settings, data={"train": pairs}, out=tmp_path / "plain", threads=1).folder)
-    fails(UsageError, r"data.windows has no place for a prompt", model.embed, "a casa", prompt="e assim ")
+        atento.train(later | {"init": str(begun)}, data=PAIRS, out=tmp_path / "later")
+    run = atento.train(of_pairs(1, windows="mean"), data=PAIRS, out=tmp_path / "plain", threads=1).folder
+    fails(UsageError, r"data.windows has no place for a prompt", atento.load(run).embed, "a casa", prompt="e assim ")

@@ -42,6 +42,7 @@ from atento_lab.notes.table import ROWS, rows_named, run
 from atento_serve.api.decoding import names_of, option_fields
 from atento_serve.app import ROUTES
 from conftest import ForkServer
+from failing import fails
 from http_service import served
 
 ROOT = Path(__file__).parents[2]
@@ -51,11 +52,6 @@ TABLES: tuple[dict[Any, Any], ...] = (
     *(objective.OBJECTIVES, objectives.OBJECTIVES, METRICS, TASKS, verbs.VERBS, VERBS, FAMILIES, PRESETS, STRATEGIES),
     *(ROWS, RULES),
 )
-
-
-def blocks() -> list[str]:
-    """The Python of the page, in its order."""
-    return re.findall(r"^```python\n(.*?)^```", PAGE[PAGE.index("## How to add") :], flags=re.M | re.S)
 
 
 def sections() -> dict[str, str]:
@@ -69,7 +65,8 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     """The examples as a module; the tables are as before afterwards."""
     before, routes = [dict(table) for table in TABLES], list(ROUTES)
     path = tmp_path_factory.mktemp("examples") / "examples_of_contributing.py"
-    path.write_text("\n\n".join(blocks()), encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE[PAGE.index("## How to add") :], flags=re.M | re.S)
+    path.write_text("\n\n".join(blocks), encoding="utf-8")
     sys.path.insert(0, str(path.parent))
     try:
         import examples_of_contributing  # type: ignore[import-not-found]
@@ -150,9 +147,7 @@ def files_with(*path: str) -> set[str]:
     return {file.relative_to(SOURCE).as_posix().removeprefix("atento/") for file in found}
 
 
-def test_the_objective_shows_another_order_every_epoch_and_its_metric_scores_it(
-    added: ModuleType, model: Model
-) -> None:
+def test_the_objective_shows_a_new_order_every_epoch_and_its_metric_scores_it(added: ModuleType, model: Model) -> None:
     texts = [[5, 6, 7, 8, 9, 10, 11], [12, 13]]
     learned = added.TokenOrdering(added.SequenceToSequence(0, 2, 3))
     store, seen = MemoryStore({"ids": Ragged(texts)}), set()
@@ -208,9 +203,7 @@ def test_wrong_recipes_and_records_are_refused_by_name(added: ModuleType) -> Non
     assert list(records_in([{"a": "x", "b": "y", "c": "z"}], abc, "data")) == [(0, ["x", "y", "z"])]
 
 
-def test_the_command_prints_our_texts_as_the_card_says(
-    added: ModuleType, trained: TrainedRun, model: Model, tmp_path: Path
-) -> None:
+def test_the_command_is_as_the_card_says(added: ModuleType, trained: TrainedRun, model: Model, tmp_path: Path) -> None:
     app, lines = Typer(), sentences(104, 2)
     app.command("other")(lambda: None)  # with one command alone Typer asks for no name
     added.register(app)
@@ -275,8 +268,7 @@ def test_the_option_the_key_and_the_row_of_the_notes_are_where_they_belong(added
     with pytest.raises(RecipeError, match=r"`decoding\.end_penalty` must be finite and not negative: got -1"):
         added.Decoding(end_penalty=-1)
     assert "[0 or more]" in field_texts(added.HoldConfig)["hold"]
-    with pytest.raises(RecipeError, match=r"`training\.hold` must be at least 0: got -1"):
-        added.HoldConfig(-1)
+    fails(RecipeError, r"`training\.hold` must be at least 0: got -1", added.HoldConfig, -1)
     (result,) = run(rows_named(["m1"]))
     assert result.finding.passed and result.record()["value"] == pytest.approx([3.0])
 

@@ -40,12 +40,6 @@ def result(folder: Path, server: ForkServer) -> dict[str, Any]:
     return result
 
 
-def key_of(change: str) -> str:
-    """The key that a change is of; `init` alone is that of the model."""
-    key = change.partition("=")[0]
-    return "init.model" if key == "init" else key
-
-
 def rows(path: Path) -> list[dict[str, str]]:
     """A table with a header, by a reader of its own."""
     with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -126,8 +120,8 @@ def test_finished_tasks_are_not_trained_again(folder: Path, result: dict[str, An
     assert missed.status == 3 and "gate missed: average" in missed.stderr and "average" in missed.stdout
     refused(server.run(*glue, "--fail-under", "cola=10", cwd=folder), "unknown name 'cola'")
     data = "data.train={file: data/RTE/dev.tsv, text: sentence1, pair: sentence2, label: label}"
-    for change in ("init=other", "init.model=other", data):
-        refused(server.run(*glue, change, cwd=folder), f"`{key_of(change)}` follows from the DATA and MODEL")
+    for change, key in (("init=other", "init.model"), ("init.model=other", "init.model"), (data, "data.train")):
+        refused(server.run(*glue, change, cwd=folder), f"`{key}` follows from the DATA and MODEL")
     refused(server.run(*glue, "--seeds", "1,x", cwd=folder), "--seeds takes whole numbers with commas between them")
     refused(server.run(*glue[:3], "training.steps=3", "--tasks", "rte", cwd=folder), "is a run of another recipe")
 

@@ -89,9 +89,7 @@ def test_texts_in_memory(task: str) -> None:
     assert tensors(last(one.folder) / "model.safetensors") == tensors(last(two.folder) / "model.safetensors")
 
 
-def test_memory_replaces_the_data_of_a_recipe_and_broken_records_are_left_out(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_memory_replaces_the_data_of_a_recipe_and_broken_records_are_left_out(capsys: Any) -> None:
     """The micro-world's validation data say nothing of one's own pairs: some of those are held out instead."""
     extended = {"extends": "micro-world-en-pt", **{key: RECIPE[key] for key in ("tokenizer", "network", "decoding")}}
     extended["training"] = RECIPE["training"] | {"steps": 2, "average": 0}
@@ -124,8 +122,7 @@ def test_what_is_wrong_with_records_is_told_with_their_place() -> None:
         errors = [str(item) for item in records_in(given, fields, "data") if isinstance(item, DataError)]
         assert len(errors) == 1 and errors[0].startswith(said), errors
     for given in ("train.tsv", {"a": "b"}, 3, None):
-        with pytest.raises(UsageError, match=r"data must be an iterable of pairs"):
-            list(records_in(given, two, "data"))  # type: ignore[arg-type]
+        fails(UsageError, r"data must be an iterable of pairs", list, records_in(given, two, "data"))
     fails(DataError, "data has 2 sources and 1 targets", list, records_in((["a", "b"], ["c"]), two, "data"))
     with pytest.raises(DataError, match=r"data\['train'\]\[1\]: key 'target' must hold a string"):
         atento.train(RECIPE, data=[("a", "b"), ("c", 3)], out="x")
@@ -157,8 +154,7 @@ def test_evaluate_takes_records_files_and_columns(trained: Path, tmp_path: Path)
     with pytest.warns(UserWarning, match="data: 1 pair with an empty side left out"):
         atento.evaluate(model, [*VALID, ("", "x")], metrics=["chrf"], greedy=True)
     fails(DataError, r"data\[6\]: key 'target' must hold a string", atento.evaluate, model, [*VALID, ("x", None)])
-    with pytest.raises(UsageError, match="`n_best` has no effect in an evaluation"):
-        atento.evaluate(model, VALID, n_best=2)  # type: ignore[call-arg]
+    fails(UsageError, "`n_best` has no effect in an evaluation", atento.evaluate, model, VALID, n_best=2)
     with pytest.raises(UsageError, match="`device` and `precision` are for a model that is loaded here"):
         atento.evaluate(model, VALID, device="cpu")
     fails(DataError, "data: holds no sentence pair", atento.evaluate, model, [])

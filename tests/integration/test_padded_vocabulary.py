@@ -61,9 +61,6 @@ def last_row(model: Model) -> int:
     return model.network.config.vocab_size - 1
 
 
-# The tokenizer
-
-
 def test_an_id_without_a_piece_has_no_text_and_ordinary_ids_are_all_but_special_ones(tokenizer: Tokenizer) -> None:
     """As the library of `transformers` decodes them; ids of no row are refused as before."""
     for kind in ("unigram", "bpe", "wordpiece", "word", "character", "byte"):
@@ -86,9 +83,6 @@ def test_an_id_without_a_piece_has_no_text_and_ordinary_ids_are_all_but_special_
     assert set(scattered.ordinary_ids) == set(range(scattered.vocab_size)) - {1, 300}
 
 
-# Verbs
-
-
 @pytest.mark.covering
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "encoder"])
@@ -99,8 +93,7 @@ def test_h1_every_search_writes_them_as_nothing(tokenizer: Tokenizer, architectu
         pytest.skip("a recurrent network gives no tokens back, so it has no draft")
     n_best = given.pop("n_best", None)
     method = model.generations if architecture in WRITES else model.translations
-    outputs = method(TEXTS[:2], n_best=n_best, **given)
-    written = [output for row in outputs for output in row]
+    written = [output for row in method(TEXTS[:2], n_best=n_best, **given) for output in row]
     assert any(last_row(model) in output.hypothesis.ids for output in written) or options in ("samples", "groups")
     for output in written:
         pieces = [token for token in output.hypothesis.ids if token < tokenizer.vocab_size]
@@ -151,9 +144,6 @@ def test_every_verb_of_the_service_answers(tokenizer: Tokenizer, architecture: s
         options = {"top": 20} if verb in ("score", "fill") else {}
         values = values_of(model, verb, items.get(verb, ["O gato dorme ."]), options)
         assert len(values) == 1 and (values[0] is not None), verb
-
-
-# The service
 
 
 @pytest.mark.parametrize("architecture", ["decoder", "encoder-decoder"])

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from atento.config.reading.loading import load_recipe
 from atento.config.reading.recipe_layers import shipped, shipped_text
 from atento_world import write
 from conftest import ForkServer, refused
+from glue_data import GLUE, assin, entities, numbers, put, questions
 from portuguese_folders import PORTUGUESE, write_portuguese
 
 ROOT = Path(__file__).parents[2]
@@ -37,62 +37,25 @@ RIGHT = {  # a score that `atento evaluate` prints, and the file that it is give
 }
 
 
-def conll(sentences: Sequence[str]) -> str:
-    """Each sentence with its first word as a person and its last two as a place."""
-    blocks = []
-    for sentence in sentences:
-        words = re.findall(r"\w+|[^\w\s]", sentence)
-        tags = ["B-PESSOA", *["O"] * (len(words) - 3), "B-LOCAL", "I-LOCAL"]
-        blocks.append("".join(f"{word} {tag}\n" for word, tag in zip(words, tags, strict=True)))
-    return "\n".join(blocks)
-
-
-def assin(sentences: Sequence[str]) -> str:
-    pairs = []
-    for n, (one, two) in enumerate(pairwise(sentences)):
-        kind = f'entailment="{("None", "Entailment")[n % 2]}" id="{n}" similarity="{1 + n % 9 / 2}"'
-        pairs.append(f"<pair {kind}><t>{one}</t><h>{two}</h></pair>")
-    return f"<?xml version='1.0' encoding='utf-8'?>\n<entailment-corpus>{''.join(pairs)}</entailment-corpus>\n"
-
-
-def squad(sentences: Sequence[str]) -> str:
-    """A question a sentence; one answer in eight does not stand at its offset, as in the published files."""
-    paragraphs = []
-    for n, sentence in enumerate(sentences):
-        word = sentence.split()[-1].strip(".!?")
-        answers = [{"text": word, "answer_start": sentence.rindex(word) if n % 8 else 10_000}]
-        paragraphs.append({"context": sentence, "qas": [{"id": str(n), "question": "Qual é?", "answers": answers}]})
-    return json.dumps({"version": "1.1", "data": [{"title": "UFMS", "paragraphs": paragraphs}]}, ensure_ascii=False)
-
-
-def plue(columns: str, sentences: Sequence[str], labels: Sequence[str]) -> str:
-    """A table of GLUE: with an index if it has pairs."""
-    rows = [columns]
-    for n, sentence in enumerate(sentences):
-        pair = [str(n), sentence, sentences[-n]] if "index" in columns else [sentence]
-        rows.append("\t".join([*pair, labels[n % len(labels)]]))
-    return "\n".join(rows) + "\n"
-
-
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder with the files of all sets, in the layouts of their distributions."""
     folder = tmp_path_factory.mktemp("sets")
     train, valid = SENTENCES[:48], SENTENCES[48:]
-    files = {f"leNER-Br/{split}/{split}.conll": conll(valid) for split in ("dev", "test")}
-    files |= {f"{name}-total{part}.conll": conll(valid) for name, part in (("FirstHAREM", "-dev"), ("MiniHAREM", ""))}
-    files |= {"leNER-Br/train/train.conll": conll(train), "FirstHAREM-total-train.conll": conll(train)}
-    files |= {"assin2-train-only.xml": assin(train), "assin2-dev.xml": assin(valid), "assin2-test.xml": assin(valid)}
-    files |= {"data/train.json": squad(train), "data/dev.json": squad(valid)}
-    for split, sentences in (("train", train), ("dev", valid)):
-        files[f"datasets/SST-2/{split}.tsv"] = plue("sentence\tlabel", sentences, "01")
-        pairs = plue("index\tsentence1\tsentence2\tlabel", sentences, ("entailment", "not_entailment"))
-        files[f"datasets/RTE/{split}.tsv"] = pairs
-    kinds = {"romance/livro": train, "conto/conto": train, "teatro/peca": valid}
-    files |= {f"txt/{name}.txt": "\n\n".join(lines) for name, lines in kinds.items()}
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+    for split in ("train", "dev", "test"):
+        words, assin2 = entities(numbers(split), "", " "), "train-only" if split == "train" else split
+        assin(folder / f"assin2-{assin2}.xml", split, ("Entailment", "None"))
+        put(folder / "leNER-Br" / split / f"{split}.conll", words)
+        harem = {"train": "FirstHAREM-total-train", "dev": "FirstHAREM-total-dev", "test": "MiniHAREM-total"}
+        put(folder / f"{harem[split]}.conll", words)
+    for name in ("SST-2", "RTE"):
+        GLUE[name](folder / "datasets" / name)
+    for split in ("train", "dev"):
+        made: Any = questions(numbers(split))  # of which one answer does not stand at its offset, as in published files
+        made["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 10_000
+        put(folder / "data" / f"{split}.json", [json.dumps(made, ensure_ascii=False)])
+    for kind, lines in (("romance/livro", train), ("conto/conto", train), ("teatro/peca", valid)):
+        put(folder / "txt" / f"{kind}.txt", ["\n\n".join(lines)])
     return folder
 
 
@@ -123,8 +86,7 @@ def test_a_recipe_trains_and_is_scored(server: ForkServer, tmp_path: Path, sets:
     checked = server.run("config", "check", name, *given, cwd=tmp_path)
     assert (checked.status, checked.stdout) == (0, "ok\n"), checked.stderr
     assert all("bad record" in line for line in checked.stderr.splitlines())  # `skip_bad` of SQuAD's recipes
-    done = server.run("train", name, *given, *SHORT, cwd=tmp_path)
-    assert done.status == 0, done.stderr[-3000:]
+    server.good("train", name, *given, *SHORT, cwd=tmp_path)
     metric, file = RIGHT[name]
     command = "evaluate" if metric else "perplexity"
     report = ["--report"] if metric == "report" else []

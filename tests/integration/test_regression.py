@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from sklearn.utils.class_weight import compute_class_weight
 
 import atento
 from atento.base.errors import DataError, UsageError
@@ -154,21 +155,22 @@ def test_g5_the_loss_is_that_of_transformers(problem: str, tmp_path: Path) -> No
     assert torch.allclose(back(**encoded).logits, theirs(**encoded).logits, atol=1e-5)
 
 
-def test_g1_balanced_classes_have_equal_factors_and_several_labels_are_named(
-    tmp_path: Path, server: ForkServer
-) -> None:
+def first_batch(given: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """The first batch of training, the network that reads it, and the labels of all records."""
+    loaded = load_recipe(given)
+    train = read_data(loaded.recipe, loaded.folder, print).train
+    tokenizer, config = tokenizer_and_network(loaded, train, print)
+    parts = training_batches(loaded.recipe, config, tokenizer, train, print).parts(0)
+    return next(part.batch for part in parts), config, train["label"]
+
+
+def test_g1_balanced_classes_have_equal_factors_several_labels_are_named(tmp_path: Path, server: ForkServer) -> None:
     """The factors are those of scikit-learn; the validation's nll has none."""
     (tmp_path / "train.tsv").write_text("uva\tfruta\npera\tfruta\nmaçã\tfruta\ngato\tanimal\n", encoding="utf-8")
     given = recipe("classification", {"text": 0, "label": 1}, objective={"kind": "labels", "class_weights": "balanced"})
     given["data"] = {"train": {"file": str(tmp_path / "train.tsv"), "text": 0, "label": 1}}
-    loaded = load_recipe(given)
-    data = read_data(loaded.recipe, loaded.folder, print)
-    tokenizer, network = tokenizer_and_network(loaded, data.train, print)
-    batches = training_batches(loaded.recipe, network, tokenizer, data.train, print)
-    (batch, *_) = [part.batch for part in batches.parts(0)]
-    from sklearn.utils.class_weight import compute_class_weight
-
-    expected = compute_class_weight("balanced", classes=np.array(["animal", "fruta"]), y=data.train["label"])  # type: ignore[arg-type]
+    batch, _, labels = first_batch(given)
+    expected = compute_class_weight("balanced", classes=np.array(["animal", "fruta"]), y=labels)
     assert batch.extras["classification weights"].tolist() == pytest.approx(expected.tolist())
     masked = {**given, "objective": {"kind": "masked", "class_weights": "balanced"}}
     (tmp_path / "wrong.json").write_text(json.dumps(masked), encoding="utf-8")
@@ -184,19 +186,13 @@ def test_g1_balanced_classes_have_equal_factors_and_several_labels_are_named(
 
 def test_g1_balanced_sets_have_the_factors_of_each_label_and_of_its_absence(tmp_path: Path) -> None:
     """Those of scikit-learn for each label by itself; the loss has them, the nll has none."""
-    from sklearn.utils.class_weight import compute_class_weight
-
     given = recipe("multi-label-classification", {"text": 0, "label": 1})
     given["objective"] = {"kind": "label-sets", "class_weights": "balanced"}
     (tmp_path / "train.tsv").write_text("uva\tdoce|roxo\npera\tdoce\nmaçã\tdoce\nsal\t\n", encoding="utf-8")
     given["data"] = {"train": {"file": str(tmp_path / "train.tsv"), "text": 0, "label": 1}}
-    loaded = load_recipe(given)
-    data = read_data(loaded.recipe, loaded.folder, print)
-    tokenizer, config = tokenizer_and_network(loaded, data.train, print)
-    batches = training_batches(loaded.recipe, config, tokenizer, data.train, print)
-    batch = next(part.batch for part in batches.parts(0))
+    batch, config, labels_of = first_batch(given)
     factors = batch.extras["multi-label weights"]
-    rows = np.array([[name in labels for name in ("doce", "roxo")] for labels in data.train["label"]])
+    rows = np.array([[name in labels for name in ("doce", "roxo")] for labels in labels_of])
     for column in (0, 1):
         expected = compute_class_weight("balanced", classes=np.array([False, True]), y=rows[:, column])
         assert factors[:, column].tolist() == pytest.approx(expected.tolist())

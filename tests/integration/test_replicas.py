@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -31,13 +32,11 @@ def free_port() -> int:
         return port
 
 
-def start(
-    server: ForkServer, size: int, *argv: object, cwd: Path, recipe: str = "tiny.yaml", **details: object
-) -> list[Running]:
+def start(server: ForkServer, size: int, *argv: Any, cwd: Path, recipe: str = "tiny.yaml", **how: Any) -> list[Running]:
     """`atento train ARGUMENTS` in several processes, as torchrun would start them."""
     world = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return [
-        server.start("train", recipe, *argv, cwd=cwd, env=world | ranks, **details)
+        server.start("train", recipe, *argv, cwd=cwd, env=world | ranks, **how)
         for ranks in [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
     ]
 
@@ -100,9 +99,7 @@ TINY = ("network.d_model=16", "network.d_ff=32", "network.n_heads=2", "network.n
         ("micro-world-cbow", ()),
     ],
 )
-def test_exact_mode_has_the_bits_of_one_process(
-    server: ForkServer, place: Path, recipe: str, more: tuple[str, ...]
-) -> None:
+def test_exact_mode_has_the_bits_of_one_process(server: ForkServer, place: Path, recipe: str, more: Any) -> None:
     for size in (1, 2):
         finished(train(server, size, "--out", f"run-{size}", *SMALL, *more, cwd=place, recipe=recipe))
     assert differences(place / "run-1", place / "run-2") == []
@@ -152,10 +149,9 @@ def test_a_loss_not_finite_on_one_is_skipped_by_all(server: ForkServer, place: P
 
 
 def test_a_loss_that_is_not_finite_or_weights_that_drift_on_one_stop_all(server: ForkServer, place: Path) -> None:
-    drifted = "step 8: the weights of process 1 are not those of process 0"
     for fault, settings, step, said in (
         ("loss_not_finite", EXACT, 5, "step 5: the loss is not finite"),
-        ("weights_drift", SETTINGS, 6, drifted),
+        ("weights_drift", SETTINGS, 6, "step 8: the weights of process 1 are not those of process 0"),
     ):
         done = train(server, 2, "--out", fault, *settings, cwd=place, fault=fault, step=step, rank=1)
         refused(done[0], said, status=1)
@@ -180,9 +176,8 @@ def test_a_process_that_is_slow_is_named_once(server: ForkServer, place: Path) -
 
 
 def test_a_process_that_hangs_ends_the_run_in_time(server: ForkServer, place: Path) -> None:
-    settings = (*SETTINGS, "training.parallel.timeout=2")
     fault = {"fault": "signalled", "step": 6, "rank": 1, "number": int(signal.SIGSTOP)}
-    world = start(server, 2, "--out", "run", *settings, cwd=place, **fault)
+    world = start(server, 2, "--out", "run", *SETTINGS, "training.parallel.timeout=2", cwd=place, **fault)
     started = time.monotonic()
     done = world[0].end(30.0)
     os.kill(world[1].pid, signal.SIGKILL)
@@ -275,18 +270,21 @@ def wait_for(run: Path, step: int, launcher: "subprocess.Popen[str]") -> None:
         time.sleep(0.01)
 
 
+def state(pid: int) -> str:
+    """A letter for the state of a process; Z until somebody has asked for its status, nothing behind that."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    return ""
+
+
+def handles_signals(pid: int) -> bool:
+    caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(encoding="ascii"), flags=re.M)
+    return caught is not None and bool(int(caught[1], 16) >> (signal.SIGUSR1 - 1) & 1)
+
+
 def children(pid: int) -> list[int]:
     """The processes that a process has started."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def gone(pids: list[int]) -> bool:
-    """Whether processes have ended; nobody may have asked for their status yet."""
-    states = []
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            states.append(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0])
-    return set(states) <= {"Z"}
 
 
 @pytest.mark.parametrize("number, workers", [(signal.SIGINT, 0), slow(signal.SIGTERM, 2)])
@@ -295,19 +293,12 @@ def test_a_signal_in_the_first_seconds_is_said_and_ends_all(place: Path, number:
     command = [sys.executable, "-m", "atento_cli.start", "train", "tiny.yaml", "--nproc", "2", "--out", "run"]
     with subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, text=True) as launcher:
         deadline = time.monotonic() + 120
-        while len(started := children(launcher.pid)) < workers or not handles(launcher.pid, signal.SIGUSR1):
+        while len(started := children(launcher.pid)) < workers or not handles_signals(launcher.pid):
             assert launcher.poll() is None and time.monotonic() < deadline
             time.sleep(0.005)
         launcher.send_signal(number)
         _, stderr = launcher.communicate(timeout=60)
     assert launcher.returncode in (-number, 128 + number), stderr  # a shell gives 128 + the signal for both
     assert stderr.count("\n") == 1 and stderr.startswith(f"stopped by {number.name}"), stderr
-    until(lambda: gone(started), 10)  # a process that was killed takes a moment to end
+    until(lambda: {state(pid) for pid in started} <= {"", "Z"}, 10)  # one that was killed takes a moment to end
     assert not (place / "run").exists()
-
-
-def handles(pid: int, number: int) -> bool:
-    """Whether a process has a handler of its own for a signal."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    caught = int(next(line for line in status.splitlines() if line.startswith("SigCgt:")).split()[1], 16)
-    return bool(caught >> (number - 1) & 1)

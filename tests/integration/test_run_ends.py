@@ -10,7 +10,6 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,7 +21,7 @@ from atento.storage.average_weights import average_run
 from atento.storage.checkpoint import load_checkpoint, save_checkpoint
 from conftest import Done, ForkServer
 from failing import fails
-from runs import events, last, tensors
+from runs import events, facts, last, tensors
 
 TINY = ["train", "tiny.yaml", "--threads", "1"]
 RISING = ["training.learning_rate=3", "training.warmup=60"]  # a rate that climbs until nothing is learnt any more
@@ -39,12 +38,6 @@ def steps(folder: Path) -> list[int]:
     return sorted(int(path.name.removeprefix("step-")) for path in folder.glob("step-*"))
 
 
-def state(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((path / "state.json").read_text(encoding="utf-8"))
-    return found
-
-
-# What is best
 @pytest.mark.parametrize("metric", ["nll", "chrf", "ter"])
 def test_best_is_the_lowest_loss_and_error_and_the_highest_score(server: ForkServer, place: Path, metric: str) -> None:
     """`best` goes by the first metric of the recipe (the loss where there is none); ter is an error rate."""
@@ -59,27 +52,18 @@ def test_best_is_the_lowest_loss_and_error_and_the_highest_score(server: ForkSer
     assert f"best validation score {best:.2f} at step {first}" in done.stderr
 
 
-@pytest.fixture
-def chinese(place: Path) -> list[str]:
-    """A toy translation into Chinese, and its keys."""
-    words = (
-        [("I", "我"), ("you", "你")],
-        [("read", "读"), ("buy", "买"), ("see", "看")],
-        [("books", "书"), ("fish", "鱼")],
-    )
+@pytest.mark.parametrize("metrics", ["[bleu, chrf]", "[{bleu: {tokenize: 13a}}, chrf]"])
+def test_chinese_is_loaded_at_its_best(server: ForkServer, place: Path, metrics: str) -> None:
+    """A first metric that is 0 throughout leaves the choice to the next, or the loss, and neither ends the run."""
+    words = zip(("I", "you"), "我你"), zip(("read", "buy", "see"), "读买看"), zip(("books", "fish"), "书鱼")
     every = itertools.product(*words)
     rows = [f"{a} {b} new {c} today\t{one}今天{two}新的{three}\n" for (a, one), (b, two), (c, three) in every]
     for name in ("train.tsv", "valid.tsv"):
         (place / name).write_text("".join(rows), encoding="utf-8")
     size = ["network.d_model=32", "tokenizer.kind=character", "decoding.max_new_tokens=10", "network.dropout=0"]
     train = ["training.validate_every=15", "training.checkpoint_every=15", "training.learning_rate=1e-2"]
-    return [*size, *train, "training.steps=90", "training.keep=1", "data.folder=."]
-
-
-@pytest.mark.parametrize("metrics", ["[bleu, chrf]", "[{bleu: {tokenize: 13a}}, chrf]"])
-def test_chinese_is_loaded_at_its_best(server: ForkServer, place: Path, chinese: list[str], metrics: str) -> None:
-    """A first metric that is 0 throughout leaves the choice to the next, or the loss, and neither ends the run."""
-    given = [*TINY, *chinese, f"metrics={metrics}", "training.early_stop=2", "training.average=2", "--out", "run"]
+    given = [*TINY, *size, *train, "training.steps=90", "training.keep=1", "data.folder=.", f"metrics={metrics}"]
+    given += ["training.early_stop=2", "training.average=2", "--out", "run"]
     done = server.good(*given, cwd=place)
     found = events(place / "run", "valid")
     by = "chrf" if "13a" in metrics else "bleu"
@@ -90,13 +74,13 @@ def test_chinese_is_loaded_at_its_best(server: ForkServer, place: Path, chinese:
     if loaded.parent.name == "checkpoints":
         assert scores[int(loaded.name[5:])] == best
     else:
-        assert [state(loaded)["score"], *state(loaded)["ties"]][0 if by == "bleu" else 1] >= best
+        assert [facts(loaded)["score"], *facts(loaded)["ties"]][0 if by == "bleu" else 1] >= best
     still = "warning: bleu was 0 in all" in done.stderr
     assert still == (by != "bleu") and [event["bleu"] > 50 for event in found][-1] == (by == "bleu")
     assert scores[json.loads(server.run("runs", "show", "run", "--json", cwd=place).stdout)["best"]["step"]] == best
 
 
-def test_the_best_is_kept_between_checkpoints_and_beyond_keep(server: ForkServer, place: Path) -> None:
+def test_the_newest_are_kept_and_the_best_between_checkpoints(run: Path, server: ForkServer, place: Path) -> None:
     """Validated at 3, 6, 9 ... with checkpoints at 10, 20 alone: the best has its checkpoint all the same."""
     more = [*RISING, "metrics=[]", "training.validate_every=3", "training.checkpoint_every=10", "training.keep=1"]
     server.good(*TINY, *more, "--out", "run", cwd=place)
@@ -104,15 +88,11 @@ def test_the_best_is_kept_between_checkpoints_and_beyond_keep(server: ForkServer
     best = min(scores, key=lambda step: scores[step])
     assert best % 10 and best != 24 and steps(place / "run" / "checkpoints") == [best, 24]
     assert find_model(place / "run").name == f"step-{best:08d}"
-
-
-def test_retention_keeps_the_newest(run: Path, server: ForkServer, place: Path) -> None:
     assert steps(run / "checkpoints") == [4, 8, 12, 16, 20, 24]
     assert server.run(*TINY, "training.keep=2", "~data.valid", "--out", "two", cwd=place).status == 0
     assert steps(place / "two" / "checkpoints") == [20, 24]
 
 
-# Stopping early
 def test_early_stop_after_validations_without_a_better_one_also_over_a_resume(server: ForkServer, place: Path) -> None:
     more = [*RISING, "metrics=[]", "training.validate_every=2", "training.early_stop=3", "training.steps=400"]
     done = server.good(*TINY, *more, "--out", "run", cwd=place)
@@ -134,7 +114,6 @@ def test_early_stop_after_validations_without_a_better_one_also_over_a_resume(se
     assert events(place / "cut", "valid") == events(place / "run", "valid")
 
 
-# Averaging
 def test_f12_the_average_is_the_mean_in_float64_of_scheduled_checkpoints(run: Path, place: Path) -> None:
     shutil.copytree(run, place / "run")
     averaged = average_run(place / "run", 3)
@@ -145,7 +124,7 @@ def test_f12_the_average_is_the_mean_in_float64_of_scheduled_checkpoints(run: Pa
     for name, value in found.items():
         mean = sum(part[name].double() for part in parts) / 3
         assert torch.equal(value, mean.to(torch.float32)) and value.dtype == torch.float32, name
-    content = state(averaged.path)
+    content = facts(averaged.path)
     assert content["averaged"] == ["step-00000024", "step-00000020", "step-00000016"] and content["step"] == 24
     assert load_checkpoint(averaged.path).optimizer == {}
     assert tensors(average_run(place / "run", 1).path / "model.safetensors") == tensors(last(run) / "model.safetensors")
@@ -169,7 +148,7 @@ def test_a_checkpoint_that_was_kept_as_the_best_is_not_averaged_with_the_last(ru
 def test_best_chooses_the_better_and_what_stands_between_steps_is_not_averaged(run: Path, place: Path) -> None:
     shutil.copytree(run, place / "run")
     here = place / "run"
-    scored = state(find_model(here))["score"]
+    scored = facts(find_model(here))["score"]
     for score, chosen in ((scored - 1, False), (scored, False), (scored + 1, True)):
         assert (average_run(here, 2, score=lambda _, score=score: [score]).path == find_model(here)) == chosen, score
     average_run(here, 2)  # not scored: never the best
@@ -178,14 +157,14 @@ def test_best_chooses_the_better_and_what_stands_between_steps_is_not_averaged(r
     parts = {"config": kept.config, "weights": kept.weights, "optimizer": {}, "run_id": kept.run_id}
     save_checkpoint(place / "run" / "checkpoints", 22, state={"scheduled": False}, **parts)  # a signal asked for it
     average_run(place / "run", 2)
-    assert state(place / "run" / "averaged" / "step-00000024")["averaged"] == ["step-00000024", "step-00000020"]
+    assert facts(place / "run" / "averaged" / "step-00000024")["averaged"] == ["step-00000024", "step-00000020"]
 
 
 def test_a_recipe_that_averages_scores_the_average_and_decides(server: ForkServer, place: Path) -> None:
     """Validation's own score of the mean weights, from the right network; `best` is the better of both."""
     more = ["metrics=[]", "training.average=3", "training.validate_every=4"]
     done, here = server.run(*TINY, *more, "--out", "run", cwd=place), place / "run"
-    score = -state(here / "averaged" / "step-00000024")["score"]
+    score = -facts(here / "averaged" / "step-00000024")["score"]
     assert f"averaged the last 3 checkpoints: nll {score:.2f}\n" in done.stderr
     best = min(event["nll"] for event in events(here, "valid"))
     assert (find_model(here).parent.name == "averaged") == (score < best)
@@ -211,7 +190,6 @@ def test_average_by_hand(server: ForkServer, run: Path, place: Path) -> None:
     fails(UsageError, "has no checkpoint to average", average_run, place, 3)
 
 
-# Numbers that go wrong
 def test_n3_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_step(server: ForkServer, place: Path) -> None:
     more = ["training.clip=0", "training.checkpoint_every=1"]
     done = server.run(*TINY, *more, "--out", "run", cwd=place, fault="rate_explodes")
@@ -221,7 +199,6 @@ def test_n3_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_step(server:
     assert all(torch.isfinite(value).all() for value in load_file(last(place / "run") / "model.safetensors").values())
 
 
-# What a person sees
 def on_a_terminal(server: ForkServer, *argv: object, cwd: Path) -> tuple[Done, str]:
     """A command whose standard error is a terminal, and all that the terminal was sent."""
     ours, theirs = pty.openpty()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from conftest import ForkServer, Running
+from conftest import ForkServer
 from runs import batches, differences, events, last, tensors
 
 # Everything that could go wrong on resuming is on: warm-up, dropout, accumulation, drawn subwords, own tokens among
@@ -51,17 +51,6 @@ def being_written(run: Path) -> set[str]:
     return set()
 
 
-def inside_a_save(run: Path, running: Running, before: set[str]) -> int | None:
-    """Wait until it writes a checkpoint, or has ended; how it ended."""
-    deadline = time.monotonic() + 30
-    while not being_written(run) - before:
-        status = running.status()
-        if status is not None:
-            return status
-        assert time.monotonic() < deadline, running.stderr.read_text(encoding="utf-8")
-    return None
-
-
 # The tests below kill at chosen places in float32, so the gate kills at random in bfloat16, which keeps more state.
 @pytest.mark.parametrize("precision", ["bfloat16", pytest.param("float32", marks=pytest.mark.slow)])
 def test_r1_killed_at_any_moment(server: ForkServer, place: Path, whole: dict[str, Path], precision: str) -> None:
@@ -75,7 +64,10 @@ def test_r1_killed_at_any_moment(server: ForkServer, place: Path, whole: dict[st
         before = being_written(run)
         running = server.start(*command, cwd=place, record=record, fault="slow_disk", env=QUICK)
         if attempt % 2:
-            status = inside_a_save(run, running, before)
+            status, deadline = None, time.monotonic() + 30
+            while status is None and not being_written(run) - before:
+                status = running.status()
+                assert time.monotonic() < deadline, running.stderr.read_text(encoding="utf-8")
             time.sleep(source.uniform(0.0, 0.01))
         else:
             time.sleep(source.uniform(0.05, 0.4) * usual)
@@ -149,8 +141,7 @@ def test_r1_killed_behind_its_last_step(server: ForkServer, place: Path, whole: 
     at = {"module": "atento.runs.finish", "function": function, "number": signal.SIGKILL}
     command = train("float32", "--out", "run")
     assert server.run(*command, cwd=place, fault="signal_in_call", **at).status == -signal.SIGKILL
-    done = server.run(*command, cwd=place)
-    assert done.status == 0 and "resuming run after its last step, 15" in done.stderr
+    assert "resuming run after its last step, 15" in server.good(*command, cwd=place).stderr
     assert differences(place / "run", whole["float32"]) == []
 
 
@@ -187,13 +178,6 @@ def test_r1_killed_before_the_first_checkpoint(server: ForkServer, place: Path, 
     assert server.run(*command, cwd=place).status == 0 and differences(place / "run", whole["float32"]) == []
 
 
-# Signals
-def ready(running: Running) -> bool:
-    """Whether it has said that it begins, or goes on."""
-    said = running.stderr.read_text(encoding="utf-8")
-    return "going on" in said or "run folder" in said
-
-
 # One signal in the gate: the three differ in their number alone, and tests/unit/test_signals.py takes all of them.
 @pytest.mark.parametrize(
     "number",
@@ -207,7 +191,7 @@ def test_r7_a_signal_any_time(server: ForkServer, place: Path, whole: dict[str, 
     for attempt in range(60):
         running = server.start(*command, cwd=place, record=record)
         deadline = time.monotonic() + 20
-        while not ready(running):
+        while not any(said in running.stderr.read_text(encoding="utf-8") for said in ("going on", "run folder")):
             status = running.status()
             assert time.monotonic() < deadline and status in (None, 0)
             if status == 0:
@@ -268,9 +252,7 @@ def test_r7_a_signal_before_a_line_of_the_loop(server: ForkServer, place: Path, 
     assert statuses.count(75) > 20 // every and statuses[-1] == 0
 
 
-def test_r7_a_second_signal_stops_at_once_and_a_cut_validation_is_made_up(
-    server: ForkServer, place: Path, whole: dict[str, Path]
-) -> None:
+def test_r7_two_signals_stop_at_once_a_cut_validation_is_made_up(server: ForkServer, place: Path, whole: Any) -> None:
     """The signal that cuts a validation comes in step 6 and in the last, 15."""
     command = train("float32", "--out", "run")
     for number in (signal.SIGTERM, signal.SIGINT):  # a shell calls these 143 and 130
@@ -307,7 +289,6 @@ def test_r7_a_signal_while_it_validates_or_saves(
     assert server.run(*command, cwd=place).status == 0 and differences(place / "run", whole["float32"]) == []
 
 
-# The same again
 def test_n1_no_habit_changes_weights_and_a_seed_does(server: ForkServer, place: Path, whole: dict[str, Path]) -> None:
     """The same steps with other habits: the same weights and the same optimiser."""
     often = ["training.validate_every=2", "training.checkpoint_every=4", "training.log_every=7"]

@@ -1,9 +1,8 @@
-"""Several tasks over one encoder (`tasks` of a recipe): trained, stopped, resumed, used by head, served, exported."""
+"""Several tasks in one model: heads over one encoder (`tasks` of a recipe), and prefixes of texts (F9)."""
 
 import json
 import pickle
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,15 @@ import torch
 
 import atento
 from atento.base.errors import CapabilityError, DataError, ModelError, RecipeError, UsageError
+from atento.config.reading.loading import load_recipe
+from atento.config.tables.tasks import TASKS
 from atento.data.files.source_lines import read_lines
+from atento.data.records.reader import read_records
+from atento.runs.prepare import read_data
 from atento.runs.train import TrainedRun
 from conftest import ForkServer, refused
 from failing import fails
-from http_service import Served, error_of, served
+from http_service import error_of, served
 from runs import differences, events
 
 KINDS = {"animal": ["gato", "cão", "coelho"], "fruta": ["maçã", "pera", "uva"], "país": ["Brasil", "Chile", "Peru"]}
@@ -131,8 +134,7 @@ def test_a_run_that_is_stopped_goes_on_bit_for_bit(server: ForkServer, folder: P
     for steps, out in ((12, "whole"), (6, "parts"), (12, "parts")):
         server.good(*command, f"training.steps={steps}", "--out", out, cwd=folder)
     assert differences(folder / "whole", folder / "parts") == []
-    again = server.run(*command, "--out", "parts", cwd=folder)
-    assert again.status == 0 and "already finished" in again.stderr
+    assert "already finished" in server.good(*command, "--out", "parts", cwd=folder).stderr
     other = server.run(*command, "tasks.1.share=3", "--out", "parts", cwd=folder)
     refused(other, "parts is a run of another recipe: tasks.1.share: 2.0 -> 3.0")
     moved = folder / "moved"
@@ -179,8 +181,7 @@ def test_evaluation_scores_a_head_and_a_command_says_so(folder: Path, run: Train
     refused(server.run("evaluate", "run", "rows.jsonl", "--head", "mood", "--calibrate", cwd=folder), "of one head")
     for words in (("data", "stats"), ("data", "peek"), ("plan",), ("baseline",)):
         refused(server.run(*words, "recipe.yaml", cwd=folder), "recipe has the tasks kind, mood, words, size")
-    checked = server.run("config", "check", "recipe.yaml", cwd=folder)
-    assert checked.stdout == "ok\n", checked.stderr
+    assert server.run("config", "check", "recipe.yaml", cwd=folder).stdout == "ok\n"
     shown = server.run("config", "show", "recipe.yaml", cwd=folder)
     (folder / "shown.yaml").write_text(shown.stdout, encoding="utf-8")
     assert server.run("config", "show", "shown.yaml", cwd=folder).stdout == shown.stdout
@@ -210,37 +211,32 @@ def test_commands_take_the_head_by_name(folder: Path, run: TrainedRun, model: at
     refused(server.run("convert", "run", "--to", "huggingface", "--out", "two", cwd=folder), "words, size: --head NAME")
 
 
-@pytest.fixture(scope="module")
-def service(run: TrainedRun) -> Iterator[Served]:
-    with served([f"several={run.folder}", "--max-wait-ms", "1"]) as running:
-        yield running
-
-
-def test_the_service_takes_the_head_by_its_name(service: Served, model: atento.Model) -> None:
+def test_the_service_takes_the_head_by_its_name(run: TrainedRun, model: atento.Model) -> None:
     text = "não vejo uva 3"
     heads = {"kind": "classification", "mood": "classification", "words": "tagging", "size": "regression"}
-    assert service.get("/info").json()["models"]["several"]["heads"] == heads
-    for head in ("kind", "mood"):
-        wanted = [(one.name, one.probability) for one in model.classifications([text], head=head)[0]]
-        for body in ({"inputs": text, "parameters": {"head": head}}, {"inputs": text, "head": head}):
-            (labels,) = service.post("/models/several", body).json()
-            assert [one["label"] for one in labels] == [name for name, _ in wanted]
-            assert [one["score"] for one in labels] == pytest.approx([share for _, share in wanted], abs=1e-5)
-    tags = service.post("/models/several", {"inputs": "mostra Chile já", "parameters": {"head": "words"}}).json()
-    assert [one["entity_group"] for one in tags] == ["OUTRO", "NOME", "OUTRO"]
-    assert service.post("/token-classification", {"inputs": "mostra Chile já"}).json() == tags
-    assert service.post("/text-classification", {"inputs": text, "head": "mood"}).status_code == 200
-    apply = "function_to_apply"
-    for body, message, pointer in (
-        ({"inputs": text}, "must name one of the heads that classify: this model has kind, mood", ""),
-        ({"inputs": text, "head": "mod"}, "no head the text 'mod'; did you mean 'mood'?", "/parameters/head"),
-        ({"inputs": text, "head": ["mood"]}, "the model has no head a list of 1", "/parameters/head"),
-        ({"inputs": text, "head": "kind", apply: "sigmoid"}, "must be softmax", f"/parameters/{apply}"),
-    ):
-        answer = service.post("/models/several", body)
-        assert answer.status_code == 422 and message in answer.text, answer.text
-        assert error_of(answer.json())["param"] == pointer
-    assert service.post("/text-classification", {"inputs": text, "head": "words"}).status_code == 422
+    with served([f"several={run.folder}", "--max-wait-ms", "1"]) as service:
+        assert service.get("/info").json()["models"]["several"]["heads"] == heads
+        for head in ("kind", "mood"):
+            wanted = [(one.name, one.probability) for one in model.classifications([text], head=head)[0]]
+            for body in ({"inputs": text, "parameters": {"head": head}}, {"inputs": text, "head": head}):
+                (labels,) = service.post("/models/several", body).json()
+                assert [one["label"] for one in labels] == [name for name, _ in wanted]
+                assert [one["score"] for one in labels] == pytest.approx([share for _, share in wanted], abs=1e-5)
+        tags = service.post("/models/several", {"inputs": "mostra Chile já", "parameters": {"head": "words"}}).json()
+        assert [one["entity_group"] for one in tags] == ["OUTRO", "NOME", "OUTRO"]
+        assert service.post("/token-classification", {"inputs": "mostra Chile já"}).json() == tags
+        assert service.post("/text-classification", {"inputs": text, "head": "mood"}).status_code == 200
+        apply = "function_to_apply"
+        for body, message, pointer in (
+            ({"inputs": text}, "must name one of the heads that classify: this model has kind, mood", ""),
+            ({"inputs": text, "head": "mod"}, "no head the text 'mod'; did you mean 'mood'?", "/parameters/head"),
+            ({"inputs": text, "head": ["mood"]}, "the model has no head a list of 1", "/parameters/head"),
+            ({"inputs": text, "head": "kind", apply: "sigmoid"}, "must be softmax", f"/parameters/{apply}"),
+        ):
+            answer = service.post("/models/several", body)
+            assert answer.status_code == 422 and message in answer.text, answer.text
+            assert error_of(answer.json())["param"] == pointer
+        assert service.post("/text-classification", {"inputs": text, "head": "words"}).status_code == 422
 
 
 A = task("a", "classification", text="text", label="kind")
@@ -295,3 +291,85 @@ def test_heads_that_do_not_fit_are_named_and_their_folder_is_refused(model: aten
     for tasks in ([], {"kind": 1}, *unknown):
         (path / "config.json").write_text(json.dumps(config | {"tasks": tasks}), encoding="utf-8")
         fails(ModelError, "`tasks` must have the task of each head by its name", atento.load, path)
+
+
+LETTERS = "abcdef"
+TASK = "text-to-text"
+
+
+def pairs(name: str) -> list[tuple[str, str]]:
+    """Words of three letters: repeated, reversed, or their last letter."""
+    words = [f"{a} {b} {c}" for a in LETTERS for b in LETTERS for c in LETTERS]
+    what = {"copy": lambda word: word, "reverse": lambda word: word[::-1], "last": lambda word: word[-1]}[name]
+    return [(word, what(word)) for word in words]
+
+
+@pytest.fixture(scope="module")
+def prefixed(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    here = tmp_path_factory.mktemp("tasks")
+    sources = []
+    for name in ("copy", "reverse", "last"):
+        lines = "".join(f"{source}\t{target}\n" for source, target in pairs(name))
+        (here / f"{name}.tsv").write_text(lines, encoding="utf-8")
+        sources.append({"file": f"{name}.tsv", "source": 0, "target": 1, "prefix": f"{name}: "})
+    recipe: dict[str, Any] = {
+        "task": TASK,
+        "data": {"train": sources, "valid": sources},
+        "tokenizer": {"kind": "word", "vocab_size": 60},
+        "network": {"d_model": 48, "d_ff": 96, "n_heads": 4, "n_layers": 1, "dropout": 0.0},
+        "training": {"batch_tokens": 256, "precision": "float32", "learning_rate": 5e-3, "label_smoothing": 0.0}
+        | {"warmup": 20, **dict.fromkeys(("steps", "validate_every", "checkpoint_every"), 160)},
+    }
+    recipe["network"]["preset"] = "transformer-tiny"
+    (here / "recipe.json").write_text(json.dumps(recipe), encoding="utf-8")
+    return atento.train(here / "recipe.json", out=here / "run", threads=1)
+
+
+def test_f9_the_prefix_picks_the_task(prefixed: TrainedRun, server: ForkServer) -> None:
+    model = atento.load(prefixed.folder)
+    texts = ["copy: a b c", "reverse: a b c", "last: a b c"]
+    assert model.generate(texts) == ["a b c", "c b a", "c"]
+    done = server.run("generate", "run", cwd=prefixed.folder.parent, stdin="".join(f"{text}\n" for text in texts))
+    assert done.stdout.splitlines() == ["a b c", "c b a", "c"]
+    assert model.translate("reverse: d e f") == "f e d"  # the verb does not matter, the prefix does
+    assert "".join(model.stream("last: d e f")) == "f"
+    assert atento.evaluate(model, [("copy: f e d", "f e d"), ("last: f e d", "d")])["exact-match"].value == 100
+
+
+def test_f9_each_prefix_has_its_own_scores(prefixed: TrainedRun, server: ForkServer) -> None:
+    (valid,) = events(prefixed.folder, "valid")
+    parts = [valid[f"exact-match[{name}:]"] for name in ("copy", "reverse", "last")]
+    assert valid["exact-match"] == pytest.approx(sum(parts) / 3)  # as many records each
+    model = atento.load(prefixed.folder)
+    data = [("copy: f e d", "f e d"), ("copy: a b c", "wrong"), ("last: f e d", "d")]
+    values = {name: score.value for name, score in atento.evaluate(model, data, metrics="exact-match").items()}
+    assert values == pytest.approx({"exact-match": 200 / 3, "exact-match[copy:]": 50, "exact-match[last:]": 100})
+    assert list(atento.evaluate(model, data[:2], metrics="exact-match")) == ["exact-match"]  # one prefix alone
+    here = prefixed.folder.parent
+    (here / "some.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in data), encoding="utf-8")
+    lines = server.run("evaluate", "run", "some.tsv", "--metrics", "exact-match", cwd=here).stdout.splitlines()
+    assert len(lines) == 3 and lines[1].startswith("copy: ") and lines[2].startswith("last: ")
+
+
+def test_f9_a_prefix_stands_before_each_source(tmp_path: Path) -> None:
+    (tmp_path / "copy.tsv").write_text("a\tb\n", encoding="utf-8")
+    source = {"file": str(tmp_path / "copy.tsv"), "source": 0, "target": 1}
+    prints = []
+    for prefix in ("", "copy: "):
+        loaded = load_recipe({"task": TASK, "data": {"train": {**source, "prefix": prefix}}})
+        data = read_data(loaded.recipe, loaded.folder, print)
+        assert data.train["source"] == [f"{prefix}a"] and data.train["target"] == ["b"]
+        prints.append(data.train.fingerprint)
+    assert prints[0] != prints[1]  # a resumed run tells them apart
+    world = {"world": "train", "count": 3, "prefix": "pt: "}
+    loaded = load_recipe({"task": "language-modeling", "data": {"train": world}})
+    assert all(text.startswith("pt: ") for text in read_data(loaded.recipe, loaded.folder, print).train["text"])
+    tags = {"file": "tags.conll", "prefix": "x"}
+    (tmp_path / "tags.conll").write_text("a O\n", encoding="utf-8")
+    (config,) = load_recipe({"task": "tagging", "data": {"train": tags}}).recipe.data.train
+    said = "`prefix` is for data with `source` or `text`: got tokens and tags"
+    fails(RecipeError, said, read_records, config, TASKS["tagging"].fields, tmp_path)
+
+
+def test_a_translator_does_not_generate(trained: Path) -> None:
+    fails(CapabilityError, "cannot continue a text", atento.load(trained).generate, "a")

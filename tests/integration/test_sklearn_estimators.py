@@ -136,8 +136,7 @@ def test_vectors_feed_other_estimators() -> None:
     embedder = pipeline[0]
     named = Embedder("micro-world-mlm", device="cpu").fit()  # before it has transformed a text
     assert len(named.get_feature_names_out()) == embedder.transform(["the cat"]).shape[1]
-    with pytest.raises(UsageError, match="a text must be a str: got tuple"):  # not the vectors of the first column
-        embedder.transform([["the cat", "sleeps"]])
+    fails(UsageError, "a text must be a str: got tuple", embedder.transform, [["the cat", "sleeps"]])
     assert clone(embedder).get_params()["model_name"] == "micro-world-mlm"
     assert pickle.loads(pickle.dumps(embedder)).transform(["the cat"]).shape[0] == 1
 

@@ -1,4 +1,4 @@
-"""`network.features`: layers of a trained encoder are the inputs of a translator (row F6)."""
+"""A released encoder reads the sources of a translator: by `init.new_decoder`, and by `network.features` (row F6)."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ from atento.inference.encoder_reading import SourceReader
 from atento.inference.packed_modules import copy_sharing_weights
 from atento.inspection.ablation import attentions
 from atento.models.transplant import to_encoder, with_positions
-from atento.networks import EncoderDecoder, build_network
+from atento.networks import Encoder, EncoderDecoder, build_network
 from atento.networks.frozen import FeatureCache, frozen
 from atento.text import train_tokenizer
 from atento.training.optimizer import all_weights
@@ -34,22 +34,90 @@ from atento_cli.convert.ctranslate2_engine import why_not_held
 from conftest import ForkServer, refused
 from failing import fails
 from runs import differences, events, last, tensors
-from test_new_decoder import PAIRS, SOURCES
-from test_new_decoder import RECIPE as OTHERS
 
-TRAINING = {"steps": 40, "checkpoint_every": 20, "validate_every": 20, "log_every": 20, "subword_dropout": 0.2}
-RECIPE = OTHERS | {"training": OTHERS["training"] | TRAINING}
+WORDS = {"o": "the", "gato": "cat", "dorme": "sleeps", "come": "eats", "a": "the", "uva": "grape"}
+SOURCES = [f"{a} {b} {c}" for a in ("o", "a") for b in ("gato", "uva") for c in ("dorme", "come", "gato")]
+PAIRS = {"source": SOURCES, "target": [" ".join(map(WORDS.__getitem__, text.split())) for text in SOURCES]}
+RECIPE: dict[str, Any] = {
+    "task": "translation",
+    "data": {},
+    "tokenizer": {"kind": "bpe", "vocab_size": 280},
+    "network": {"n_decoder_layers": 1, "dropout": 0.0, "attention": {"dropout": 0.0}},
+    "training": {"steps": 60, "batch_tokens": 200, "warmup": 5, "learning_rate": 1e-2, "precision": "float32"}
+    | {"checkpoint_every": 30, "validate_every": 30, "log_every": 30},
+    "decoding": {"beam": 1, "max_new_tokens": 8},
+    "metrics": ["bleu"],
+}
+
+
+def train(recipe: dict[str, Any], out: Path, share: str = "1") -> Path:
+    return atento.train(recipe, data={"train": PAIRS, "valid": PAIRS}, out=out, threads=1, share=Fraction(share)).folder
+
+
+def begun(folder: Path, out: Path, share: str = "1", **init: Any) -> Path:
+    """A run whose encoder is that of a model, and whose decoder is new."""
+    return train(RECIPE | {"init": {"model": str(folder), "new_decoder": True, "train": "decoder"} | init}, out, share)
+
+
+def written(folder: Path, recipe: dict[str, Any]) -> Path:
+    """The recipe as a file beside its data."""
+    folder.mkdir(exist_ok=True)
+    for side in PAIRS:
+        (folder / side).write_text("\n".join(PAIRS[side]) + "\n", encoding="utf-8")
+    recipe = recipe | {"data": {"train": {"source": "source", "target": "target"}}, "metrics": []}
+    (folder / "r.yaml").write_text(json.dumps(recipe), encoding="utf-8")
+    return folder / "r.yaml"
+
+
+def test_the_encoder_stays_and_the_decoder_learns(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Its hidden vectors are BERT's, a second vocabulary writes, and a run in two parts is the same run."""
+    whole = begun(folders["bert"], tmp_path / "whole")
+    model, bert = atento.load(whole), atento.load(folders["bert"])
+    network = model.network
+    assert isinstance(network, EncoderDecoder) and isinstance(bert.network, Encoder)
+    ids, _ = bert.tokenizer.with_specials(bert.tokenizer.encode("o gato dorme"))
+    with torch.no_grad():
+        ours, theirs = network.encode(torch.tensor([ids])), bert.network(torch.tensor([ids])).hidden
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+    assert model.tokenizer.encode("o gato") == bert.tokenizer.encode("o gato")
+    assert model.tokenizer.target.kind == "bpe" and network.config.n_layers != network.config.decoder_layers == 1
+    assert len(model.translate(SOURCES)) == len(SOURCES) and events(whole, "valid")[-1]["nll"] < 3.0
+    assert last(begun(folders["bert"], tmp_path / "parts", "1/2")).name == "step-00000030"
+    assert differences(begun(folders["bert"], tmp_path / "parts"), whole) == []
+    everything = tensors(last(begun(folders["bert"], tmp_path / "all", "1/2", train="all")) / "model.safetensors")
+    kept = tensors(last(whole) / "model.safetensors")
+    reads = [name for name in kept if name.startswith(("embedding.", "encoder.", "source_inputs."))]
+    assert reads and all(everything[name] != kept[name] for name in reads if "bias" not in name and "norm" not in name)
+
+
+def test_recipes_say_what_has_an_effect(folders: dict[str, Path], server: ForkServer, tmp_path: Path) -> None:
+    init = {"model": str(folders["bert"]), "new_decoder": True}
+    written(tmp_path, RECIPE | {"init": init})
+    done = server.run("config", "check", "r.yaml", cwd=tmp_path)
+    assert done.stdout == "ok\n" and "tokenizer" not in done.stderr and "n_decoder_layers" not in done.stderr
+    reads = {"task": "classification", "data": {"train": {"file": "a.tsv", "text": 0, "label": 1}}, "init": init}
+    (tmp_path / "c.yaml").write_text(json.dumps(reads), encoding="utf-8")
+    refused(server.run("config", "check", "c.yaml", cwd=tmp_path), "init.new_decoder needs sources and targets")
+    assert "tokenizer: bpe" in server.good("data", "stats", "r.yaml", "--tokens", "--json", cwd=tmp_path).stderr
+
+
+OFTEN = {"steps": 40, "checkpoint_every": 20, "validate_every": 20, "log_every": 20, "subword_dropout": 0.2}
 SIZES = {"d_model": 32, "n_heads": 2, "d_ff": 64, "n_layers": 1}
 
 
 def trained(folder: Path, out: Path, share: str = "1", **features: Any) -> Path:
     recipe = RECIPE | {"network": SIZES | {"features": {"model": str(folder)} | features}}
-    return atento.train(recipe, data={"train": PAIRS, "valid": PAIRS}, out=out, threads=1, share=Fraction(share)).folder
+    return train(recipe | {"training": RECIPE["training"] | OFTEN}, out, share)
+
+
+def tuning(steps: int) -> dict[str, Any]:
+    """The recipe of a later run, which has the tokenizer of the model that it starts from."""
+    kept = {name: value for name, value in RECIPE.items() if name != "tokenizer"}
+    return kept | {"training": RECIPE["training"] | OFTEN | {"steps": steps}}
 
 
 @pytest.fixture(scope="module")
 def whole(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained run."""
     return trained(folders["bert"], tmp_path_factory.mktemp("run") / "whole")
 
 
@@ -103,10 +171,7 @@ def test_a_run_is_resumed_without_encoder_and_fine_tuned(folders: dict[str, Path
     assert last(trained(bert, tmp_path / "parts", "1/2")).name == "step-00000020"
     shutil.rmtree(bert)
     assert differences(trained(tmp_path / "elsewhere" / "bert", tmp_path / "parts"), whole) == []
-    recipe = {name: value for name, value in RECIPE.items() if name != "tokenizer"}
-    recipe["training"] = RECIPE["training"] | {"steps": 2}
-    data = {"train": PAIRS, "valid": PAIRS}
-    tuned = atento.train(recipe | {"init": {"model": str(whole)}}, data=data, out=tmp_path / "tuned", threads=1).folder
+    tuned = train(tuning(2) | {"init": {"model": str(whole)}}, tmp_path / "tuned")
     old, new = (tensors(last(run) / "model.safetensors") for run in (whole, tuned))
     same = {name for name in old if old[name] == new[name]}
     assert same == {name for name in old if name.startswith("source_features.encoder.")}
@@ -131,24 +196,22 @@ def test_paths_begin_at_the_recipe(folders: dict[str, Path], server: ForkServer,
     home = tmp_path / "recipes"
     shutil.copytree(folders["bert"], home / "bert")
     train_tokenizer(TokenizerConfig(kind="character", vocab_size=60), PAIRS["target"]).save(home / "pieces")
-    for side in PAIRS:
-        (home / side).write_text("\n".join(PAIRS[side]) + "\n", encoding="utf-8")
-    written = RECIPE | {"network": SIZES | {"features": {"model": "bert", "cache": "vectors"}}, "metrics": []}
-    written |= {"data": {"train": {"source": "source", "target": "target"}}, "tokenizer": {"path": "pieces"}}
-    written["training"] = RECIPE["training"] | {"subword_dropout": 0.0}  # characters have one segmentation
-    (home / "r.yaml").write_text(json.dumps(written), encoding="utf-8")
-    for steps in (1, 2):
-        run = atento.train(home / "r.yaml", {"training.steps": steps}, out=tmp_path / "run", threads=1)
-    tokenizer = atento.load(run.folder).tokenizer
-    assert (tokenizer.kind, tokenizer.target.kind) == ("wordpiece", "character")
+    own = {"tokenizer": {"path": "pieces"}}
+    begins = {"init": {"model": str(folders["bert"]), "new_decoder": True}}
+    features = {"network": SIZES | {"features": {"model": "bert", "cache": "vectors"}}}
+    for name, more in (("new-decoder", begins), ("run", features)):
+        file = written(home, RECIPE | own | more)
+        for steps in (1, 2):
+            run = atento.train(file, {"training.steps": steps}, out=tmp_path / name, threads=1)
+        tokenizer = atento.load(run.folder).tokenizer
+        assert (tokenizer.kind, tokenizer.target.kind) == ("wordpiece", "character")
     assert [path.suffix for path in (home / "vectors").iterdir()] == [".safetensors"]
     saved = load_recipe(tmp_path / "run" / "recipe.yaml", environment={}).recipe.network.features
     assert saved is not None and (saved.model, saved.cache) == (str(home / "bert"), str(home / "vectors"))
     assert f"pieces, that of {home / 'bert'}" in server.run("runs", "show", "run", cwd=tmp_path).stdout
     assert server.run("data", "stats", "recipes/r.yaml", "--tokens", "--json", cwd=tmp_path).status == 0
     branch = ("--from", "run@last", "training.steps=3", "network.features.cache=other", "--out", "next")
-    done = server.run("train", "recipes/r.yaml", *branch, cwd=tmp_path)
-    assert done.status == 0 and "starting from step 2 of run" in done.stderr, done.stderr
+    assert "starting from step 2 of run" in server.good("train", "recipes/r.yaml", *branch, cwd=tmp_path).stderr
     done = server.run("config", "check", "recipes/r.yaml", "network.features.model=nowhere", cwd=tmp_path)
     assert "network.features: no model at" in done.stderr
 
@@ -162,16 +225,12 @@ def test_an_encoder_of_atento_and_what_is_trained_later(tmp_path: Path) -> None:
     ids, _ = special_tokens_of(config, tokenizer).apply(tokenizer.encode("o gato"))
     assert (ids[0], ids[-1]) == (tokenizer.bos_id, tokenizer.eos_id)
     assert (config.position_limit, config.source_limit, config.features.max_len) == (None, 64, 64)
-    data = {"train": PAIRS, "valid": PAIRS}
-    recipe = {name: value for name, value in RECIPE.items() if name != "tokenizer"}
-    recipe["training"] = RECIPE["training"] | {"steps": 1}
     old = tensors(last(run) / "model.safetensors")
-    for train in ("decoder", "lora", "last-1"):
-        init = {"init": {"model": str(run), "train": train}}
-        tuned = atento.train(recipe | init, data=data, out=tmp_path / train, threads=1).folder
+    for trains in ("decoder", "lora", "last-1"):
+        tuned = train(tuning(1) | {"init": {"model": str(run), "train": trains}}, tmp_path / trains)
         new = tensors(last(tuned) / "model.safetensors")
         assert [name for name in new if name.startswith("source_features.") and old.get(name) != new[name]] == []
-        assert train != "decoder" or old["embedding.weight"] != new["embedding.weight"]  # of targets
+        assert trains != "decoder" or old["embedding.weight"] != new["embedding.weight"]  # of targets
         assert len(atento.load(tuned).translate(SOURCES[:2])) == 2
 
 
@@ -199,19 +258,34 @@ def test_the_encoder_is_no_part_of_the_network(folders: dict[str, Path], whole: 
 
 
 @pytest.mark.parametrize(
-    ("name", "features", "error", "message"),
+    ("start", "name", "given", "error", "message"),
     [
-        ("gpt2", {}, UsageError, "gpt2: `network.features` needs an encoder such as BERT: got architecture 'decoder'"),
-        ("bert", {"layers": [0, 9]}, UsageError, "bert: `network.features.layers` must be at most [0-9]: got 9"),
-        ("bert", {"layers": [1, 1]}, RecipeError, r"`features.layers` must be different numbers from 0: got \[1, 1\]"),
-        ("bert", {"model": ""}, RecipeError, "`features.model` must name a model: got ''"),
-        ("bert", {"model": "nowhere"}, UsageError, "no model at .*nowhere"),
+        (begun, "gpt2", {}, UsageError, r"gpt2: `init.new_decoder` needs an encoder .*: got architecture 'decoder'"),
+        (
+            begun,
+            "bert",
+            {"new_decoder": False},
+            UsageError,
+            "architecture 'encoder', and task translation needs encoder-",
+        ),
+        (begun, "bert", {"train": "encoder"}, RecipeError, "must be all, head, last-N .*, bias or lora: got 'encoder'"),
+        (trained, "gpt2", {}, UsageError, "gpt2: `network.features` needs an encoder such as BERT: got .* 'decoder'"),
+        (
+            trained,
+            "bert",
+            {"layers": [0, 9]},
+            UsageError,
+            "bert: `network.features.layers` must be at most [0-9]: got 9",
+        ),
+        (trained, "bert", {"layers": [1, 1]}, RecipeError, r"`features.layers` must be different .* 0: got \[1, 1\]"),
+        (trained, "bert", {"model": ""}, RecipeError, "`features.model` must name a model: got ''"),
+        (trained, "bert", {"model": "nowhere"}, UsageError, "no model at .*nowhere"),
     ],
 )
 def test_what_cannot_read_is_refused(
-    folders: dict[str, Path], tmp_path: Path, name: str, features: Any, error: type[Exception], message: str
+    folders: dict[str, Path], tmp_path: Path, start: Any, name: str, given: Any, error: type[Exception], message: str
 ) -> None:
-    fails(error, message, trained, folders[name], tmp_path / "run", **features)
+    fails(error, message, start, folders[name], tmp_path / "run", **given)
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 

@@ -15,6 +15,7 @@ import atento
 from atento.base.errors import AtentoError, RecipeError
 from atento.config.reading.loading import load_recipe, recipe_schema
 from atento.tasks.tagging import word_tags
+from failing import fails
 from runs import events
 
 NETWORK = {"architecture": "encoder", "d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
@@ -100,8 +101,7 @@ def test_a_teacher_may_be_written_as_a_name_or_a_list(tmp_path: Path) -> None:
         ({"model": "a", "temperature": -1}, "`teacher.temperature` must be finite and above 0"),
         ({"model": "a", "cache": ""}, "`teacher.cache` must name a folder"),
     ):
-        with pytest.raises(RecipeError, match=said):
-            load_recipe(recipe(teacher=written))
+        fails(RecipeError, said, load_recipe, recipe(teacher=written))
 
 
 KNOWN = "it does not know the label 'animal' of kinds.tsv:3: its labels must be those of the training data. Known: "
@@ -275,9 +275,7 @@ def test_a_teacher_of_tokens_reads_none_of_the_stored_vectors(tmp_path: Path) ->
     assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0] > 1e-4
 
 
-def test_a_branch_may_have_another_teacher_and_one_that_reads_less_says_it(
-    teachers: list[Path], tmp_path: Path
-) -> None:
+def test_a_branch_may_have_another_teacher_one_that_reads_less_says_it(teachers: list[Path], tmp_path: Path) -> None:
     given = recipe(training={"checkpoint_every": 2})
     trained(given, TEXTS, tmp_path / "begun")
     taught = given | {"teacher": str(teachers[0])}

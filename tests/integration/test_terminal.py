@@ -91,7 +91,6 @@ def on_terminal(here: Path, *commands: list[str], term: str = "dumb") -> list[st
 
 
 def read_all(file: int) -> bytes:
-    """All that comes until the other end of a terminal is closed."""
     content = b""
     with contextlib.suppress(OSError):
         while part := os.read(file, 1 << 16):

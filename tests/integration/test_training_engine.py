@@ -1,6 +1,5 @@
-"""The training engine in whole runs: optimizers, moving average, faults and checkpoints beside the next steps."""
+"""The training engine in whole runs: optimizers, schedules, faults, checkpoints beside the steps, older runs."""
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -10,12 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 from torch import Tensor
 
 import atento
 import atento.training.run_state as saving
-from atento.base.errors import CheckpointError, TrainingError
+from atento.base.errors import CheckpointError, TrainingError, UsageError
+from atento.config.reading.loading import load_recipe
 from atento.data.batches.planning import PlannedBatches
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.writer import CheckpointWriter
@@ -23,7 +24,7 @@ from atento.training.metrics_log import read_journal
 from atento.training.optimizer import Optimizer
 from atento.training.step import Updater
 from failing import fails
-from runs import differences, events, last, tensors
+from runs import differences, events, facts, last, tensors
 
 RECIPE: dict[str, Any] = {
     "task": "translation",
@@ -191,7 +192,7 @@ def test_n4_without_memory_the_same_update_is_computed_in_more_pieces(
     assert asked and [pieces[update] for update in range(12)] == [1] * 4 + [2] * 8
     assert losses(run) == pytest.approx(losses(plain), rel=1e-5)
     assert capsys.readouterr().err.count("memory ran out") == 1
-    assert json.loads((last(run) / "state.json").read_text(encoding="utf-8"))["splits"] == 2
+    assert facts(last(run))["splits"] == 2
 
 
 def test_n4_half_a_change_and_other_failures_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,3 +312,61 @@ def test_a_run_that_is_moved_away_stops_and_is_resumed(tmp_path: Path, monkeypat
     monkeypatch.setattr(Updater, "update", update)
     away.rename(run)
     assert load_checkpoint(last(train(run, async_checkpoints=False))).step == 12
+
+
+def test_the_recipe_of_an_older_run_is_read_by_the_keys_of_today(tmp_path: Path) -> None:
+    network = RECIPE["network"] | {"attention_dropout": 0.2, "bias": False, "tied_embeddings": False, "sparse": None}
+    older = {**RECIPE, "network": network, "training": {**RECIPE["training"], "accumulate": 3}}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(older), encoding="utf-8")
+    fails(atento.AtentoError, "is now network", load_recipe, tmp_path / "recipe.yaml")  # a user's own recipe
+    said = "training.accumulate is now training.micro_batches"
+    fails(atento.AtentoError, said, load_recipe, RECIPE, ["training.accumulate=2"])
+    (tmp_path / "run.json").write_text("{}", encoding="utf-8")
+    recipe = load_recipe(tmp_path).recipe
+    assert recipe.network.attention.dropout == 0.2 and not recipe.network.output.tied
+    assert not recipe.network.attention.bias and not recipe.network.feed_forward.bias
+    assert recipe.training.micro_batches == 3
+
+
+def test_training_goes_on_from_no_earlier_versions_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train(tmp_path / "run")
+    monkeypatch.setattr("atento.training.run_state.VERSION", 3)
+    fails(UsageError, "earlier version .* `init: .*run` starts a run from its weights", train, run, steps=14)
+
+
+def rates(run: Path) -> list[float]:
+    return [event["learning_rate"] for event in events(run, "train")]
+
+
+def train_open(folder: Path, from_: str | None = None, **training: Any) -> Path:
+    """A run of the tiny recipe without a word on its warm-up."""
+    kept = {key: value for key, value in RECIPE["training"].items() if key not in ("warmup", "learning_rate")}
+    return atento.train(RECIPE | {"training": kept | training}, out=folder, threads=1, from_=from_).folder
+
+
+def test_a_run_keeps_the_warm_up_that_it_began_with(tmp_path: Path) -> None:
+    """A fifth of 10 updates, also where it is extended, continues in a branch, or was written by an earlier version."""
+    run = train_open(tmp_path / "run", steps=10)
+    assert load_recipe(run).recipe.training.warmup == 2
+    assert rates(run)[:3] == pytest.approx([5e-4, 1e-3, 1e-3 * (2 / 3) ** 0.5])
+    train_open(run, steps=20)
+    assert load_recipe(run).recipe.training.warmup == 2 and rates(run)[19] == pytest.approx(1e-3 * 0.1**0.5)
+    assert load_recipe(train_open(tmp_path / "branch", f"{run}@last", steps=30)).recipe.training.warmup == 2
+    older = train_open(tmp_path / "older", steps=10, warmup=200)
+    assert load_recipe(train_open(older, steps=20)).recipe.training.warmup == 200
+    assert rates(older)[19] == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "wsd"])
+def test_a_run_of_one_update_learns(tmp_path: Path, schedule: str) -> None:
+    first = train_open(tmp_path / "first", steps=1, schedule=schedule, learning_rate=0.0)
+    run = train_open(tmp_path / "run", steps=1, schedule=schedule)
+    before, after = (atento.load(made).network.state_dict() for made in (first, run))
+    assert rates(run)[0] > 0 and any(not before[name].equal(after[name]) for name in before)
+
+
+def test_a_run_says_what_its_length_does_not_allow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train_open(tmp_path / "run", steps=9, warmup=200, early_stop=3, average=6)
+    said = [part for part in capsys.readouterr().err.split("warning: ") if part.startswith("`training.")]
+    assert [line.split("`")[1] for line in said] == ["training.warmup", "training.early_stop", "training.average"]
+    assert load_recipe(run).recipe.training.warmup == 200 and "4.5%" in said[0]

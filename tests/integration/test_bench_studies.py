@@ -1,4 +1,4 @@
-"""`atento bench transfer`: two tasks from random weights and from a masked language model, its table, its refusals."""
+"""`atento bench ladder` and `atento bench transfer`: what they train on few records, their tables, their refusals."""
 
 from pathlib import Path
 
@@ -6,28 +6,70 @@ import pytest
 import torch
 
 import atento
-from atento.base.errors import UsageError
+from atento.base.errors import RecipeError, UsageError
+from atento_lab.studies import transfer
+from atento_lab.studies.ladder import documents, measure_ladder, read_ladder, report_ladder
 from atento_lab.studies.transfer import _differences, measure_transfer, report_transfer
+from atento_world import labelled
 from failing import fails
+
+TRAIN = "data: {train: {file: x.tsv, text: 0, label: 1}}"
+RUNGS = ["truncation", "head-tail", "windows by mean", "windows by max", "whole"]
+RUNGS += ["sparse", "local", "hybrid", "recurrent"]
+
+
+def test_rungs_are_trained_on_the_same_documents_and_have_their_cost() -> None:
+    assert list(read_ladder()) == RUNGS
+    rows = list(measure_ladder(1, quick=True, only=("windows by mean",)))
+    assert [row["updates"] for row in rows] == [2] and [row["documents"] for row in rows] == [20]
+    table = report_ladder(rows).text
+    assert "| windows by mean | " in table and "20 test documents" in table
+
+
+@pytest.mark.slow
+def test_every_rung_of_the_shipped_ladder_trains() -> None:
+    assert [row["rung"] for row in measure_ladder(1, quick=True)] == RUNGS
+
+
+def test_a_document_is_a_yes_where_one_sentence_asks() -> None:
+    asked = {example["text"] for example in labelled("question", "combinations", 120) if example["label"] == "question"}
+    places = []
+    for text, label in documents("test", 30):
+        found = [place for place, sentence in enumerate(text.removesuffix(".").split(". ")) if sentence in asked]
+        assert len(found) == (label == "yes")
+        places += found
+    assert len(places) == 15 and len(set(places)) > 5
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("base: {}", "my.yaml: a ladder has the keys base and rungs"),
+        ("base: 3\nrungs: {a: {}}", "`base` is a section: got 3"),
+        ("rungs: [a]", r"`rungs` is a section: got \['a'\]"),
+        ("rungs: {a: 3}", "a is a section with the keys that it changes: got 3"),
+        (f"base: {{task: classification, {TRAIN}}}\nrungs: {{a: {{}}}}", "a rung classifies texts and has `data.test`"),
+    ],
+)
+def test_a_file_that_is_no_ladder_is_one_sentence(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "my.yaml").write_text(text)
+    fails(RecipeError, message, read_ladder, tmp_path / "my.yaml")
+    fails(UsageError, "cannot be read", read_ladder, tmp_path / "none.yaml")
+
 
 NETWORK = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1}
 SIZES = {f"network.{name}": size for name, size in NETWORK.items()} | {"tokenizer.vocab_size": 400}
 SIZES |= {"training.steps": 2, "training.precision": "float32", "data.train.0.count": 200}
 
 
-def test_both_starts_have_one_network_and_one_the_weights_of_the_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from atento_lab.studies import transfer
-
+def test_both_starts_have_one_network_and_one_has_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = atento.train("micro-world-mlm", SIZES | {"data.valid": [], "data.test": []}, out=tmp_path / "mlm", threads=1)
     embeddings = {}
     trained = transfer.train
 
     def remembered(recipe: str, overrides: list[str], out: Path) -> object:
         result = trained(recipe, [*overrides, "training.learning_rate=1e-12"], out=out)
-        network = atento.load(out).network
-        embeddings[out.name] = {name: weight.clone() for name, weight in network.state_dict().items()}
+        embeddings[out.name] = {name: weight.clone() for name, weight in atento.load(out).network.state_dict().items()}
         return result
 
     monkeypatch.setattr(transfer, "train", remembered)

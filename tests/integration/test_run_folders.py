@@ -1,7 +1,12 @@
-"""What a refused command leaves: nothing in a folder of its own, and everything in a folder that was there before."""
+"""The folder of a run: one trainer at a time, with real processes (R8), and what a refused command leaves in it."""
 
 import fcntl
 import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -9,8 +14,98 @@ import pytest
 from atento.base.errors import AtentoError, DataError, UsageError
 from atento.storage.atomic_files import NewFolder
 from atento.storage.lock import RunLock
+from children import DONE, ended, in_child
 from conftest import ForkServer, refused
-from test_replicas import train
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def test_r8_a_second_trainer_is_refused_and_the_owner_named(folder: Path) -> None:
+    ready, say = os.pipe()
+
+    def hold() -> None:
+        with RunLock(folder):
+            os.write(say, b"1")
+            time.sleep(600)
+
+    pid = in_child(hold)
+    assert os.read(ready, 1) == b"1"
+    since = rf"since {time.strftime('%Y-%m')}-\d\dT\d\d:\d\d:\d\dZ"
+    with pytest.raises(UsageError, match=rf"use by process {pid} on {socket.gethostname()} {since}"), RunLock(folder):
+        pass
+    os.kill(pid, signal.SIGKILL)
+    assert ended(pid) == -signal.SIGKILL
+    with RunLock(folder):  # a killed owner leaves nothing to clear away
+        assert f'"pid": {os.getpid()}' in (folder / ".lock").read_text(encoding="utf-8")
+        with pytest.raises(UsageError, match=f"process {os.getpid()} "), RunLock(folder):
+            pass
+    with RunLock(folder):
+        pass
+    os.close(ready)
+    os.close(say)
+
+
+def test_r8_a_worker_that_outlives_its_trainer_does_not_keep_the_lock(folder: Path) -> None:
+    ready, say = os.pipe()
+
+    def trainer() -> None:
+        with RunLock(folder):
+            os.write(say, in_child(lambda: time.sleep(600)).to_bytes(4, "little"))
+            time.sleep(600)
+
+    pid = in_child(trainer)
+    worker = int.from_bytes(os.read(ready, 4), "little")
+    os.kill(pid, signal.SIGKILL)
+    ended(pid)
+    os.kill(worker, 0)  # still there
+    with RunLock(folder):
+        pass
+    os.kill(worker, signal.SIGKILL)
+    os.close(ready)
+    os.close(say)
+
+
+def test_r8_a_child_that_leaves_its_lock_does_not_release_it_and_an_owner_that_has_not_signed_yet(folder: Path) -> None:
+    with RunLock(folder) as lock:
+        assert ended(in_child(lambda: lock.__exit__(None, None, None))) == DONE
+        with pytest.raises(UsageError, match="in use by process"), RunLock(folder):
+            pass
+    with RunLock(folder):
+        (folder / ".lock").write_bytes(b"")
+        with pytest.raises(UsageError, match="in use by another process; wait for it"), RunLock(folder):
+            pass
+
+
+def test_r8_a_folder_that_cannot_be_written_or_leads_out_of_it_is_refused() -> None:
+    folder = Path(tempfile.mkdtemp())  # not tmp_path: its parents are closed to others
+    folder.chmod(0o555)
+
+    def attempt() -> None:
+        if os.geteuid() == 0:
+            os.setuid(65534)  # root may write anywhere
+        with pytest.raises(UsageError, match=r"run folder .* cannot be written: Permission denied"), RunLock(folder):
+            pass
+
+    assert ended(in_child(attempt)) == DONE
+    folder.chmod(0o700)
+    (folder / "victim").write_bytes(b"precious")
+    (folder / ".lock").symlink_to(folder / "victim")  # no way out of the folder
+    with pytest.raises(UsageError, match="cannot be written"), RunLock(folder):
+        pass
+    assert (folder / "victim").read_bytes() == b"precious"
+    shutil.rmtree(folder)
+
+
+def test_r8_no_locks_warns(folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def unsupported(fd: int, operation: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with RunLock(folder):
+        assert "cannot be locked (Operation not supported)" in caplog.text
 
 
 def content(folder: Path) -> set[str]:
@@ -30,13 +125,6 @@ def test_a_refused_training_leaves_no_folder(server: ForkServer, place: Path, se
     (place / "bad.tsv").write_text("one column alone\n", encoding="utf-8")
     before = content(place)
     refused(server.run("train", "tiny.yaml", "--out", out, setting, cwd=place))
-    assert content(place) == before
-
-
-def test_a_refused_training_of_several_processes_leaves_no_folder(server: ForkServer, place: Path) -> None:
-    before = content(place)
-    shard = ("training.parallel.shard=2", "training.scheduled_sampling.share=0.5")
-    refused(train(server, 2, "--out", "run", *shard, cwd=place)[0], "weights outside of a pass")
     assert content(place) == before
 
 
