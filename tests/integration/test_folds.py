@@ -60,10 +60,16 @@ def test_a_run_for_each_fold_and_one_pooled_score(server: ForkServer, tmp_path: 
     _, test = fold_of(columns, 3, 2, 1, "label")
     tested = tuple([columns[name][row] for row in test] for name in ("text", "label"))
     assert accuracy["folds"][1] == pytest.approx(atento.evaluate(model, tested)["accuracy"].value)
-    again = server.run(*command, cwd=tmp_path)
+    piped = (tmp_path / "recipe.yaml").read_text(encoding="utf-8")  # which each fold reads
+    again = server.run("train", "-", *command[2:], "name=recipe", cwd=tmp_path, stdin=piped)
     assert again.stdout == done.stdout and again.stderr.count("already finished") == 3
     shown = server.run(*command[:-1], cwd=tmp_path).stdout
     assert shown.startswith(f"accuracy: mean {accuracy['mean']:.4f}, standard deviation") and "over 3 folds" in shown
+
+
+def test_processes_do_not_share_a_recipe_on_standard_input(server: ForkServer, tmp_path: Path) -> None:
+    done = server.run("train", "-", "--nproc", "2", cwd=tmp_path, stdin="task: translation\n")
+    refused(done, "each process of --nproc reads the recipe: give a file or a name, not -")
 
 
 def test_what_folds_refuse(tmp_path: Path) -> None:

@@ -52,7 +52,10 @@ def test_f5_a_run_in_float16_skips_what_overflows_and_goes_on(tmp_path: Path, mo
     skipped = events(tmp_path / "whole", "overflow")
     assert [event["step"] for event in skipped] == list(range(1, len(skipped) + 1)) and 1 < len(skipped) < 10
     assert skipped[-1]["loss_scale"] == 2.0 ** (21 - len(skipped))
-    last = events(tmp_path / "whole", "train")[-1]
+    told = events(tmp_path / "whole", "train")
+    last = told[-1]
+    assert [event["step"] for event in told if not {"loss", "nll"} & event.keys()] == [one["step"] for one in skipped]
+    assert "step 1: no update, learning rate" in (tmp_path / "whole" / "train.log").read_text(encoding="utf-8")
     assert (last["overflows"], last["loss_scale"]) == (len(skipped), skipped[-1]["loss_scale"])
     wanted = {"factor": last["loss_scale"], "taken": 12 - len(skipped), "overflows": len(skipped)}
     assert state(tmp_path / "whole")["loss_scale"] == wanted
