@@ -194,6 +194,20 @@ def curve(change: dict[str, Any] | None, name: str = "train.loss") -> list[list[
     return list(change["curves"].get(name, []))
 
 
+def test_an_interval_without_updates_leaves_the_time_of_later_ones_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All updates of it overflowed in float16: it has no loss, and no tokens a second."""
+    run = write_run(tmp_path / "a", 1)
+    monkeypatch.setattr("atento_serve.studio.run_curves._about", lambda folder: {"batch_tokens": 100})
+    (run / "metrics.jsonl").write_text(
+        '{"event": "train", "step": 1, "tokens_per_second": 0.0}\n'
+        '{"event": "train", "step": 3, "loss": 0.5, "tokens_per_second": 50.0}\n'
+    )
+    change = RunCurves(run).changes(Mark())
+    assert change is not None and curve(change) == [[3.0, 0.5, 6.0]]  # 300 tokens, as many as of all updates
+
+
 def test_changes_are_what_is_new_and_thinning_keeps_what_stands_out(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", 3)
     curves = RunCurves(run)

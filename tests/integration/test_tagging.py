@@ -1,6 +1,7 @@
 """Tagging through recipe, command and Python: kinds of data, refusals, architectures, export (G4)."""
 
 import json
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -137,9 +138,9 @@ def test_plain_tags_are_scored_by_their_accuracy(tmp_path: Path, server: ForkSer
     assert run.best is not None and run.best > 0.8
     model = atento.load(run.folder)
     assert model.config["tag_scheme"] is None and set(atento.evaluate(model, data)) == {"tag-accuracy"}
-    (tmp_path / "plain.conll").write_text("Ana\tNOUN\nviu\tVERB\n", encoding="utf-8")
-    told = server.good("evaluate", "run", "plain.conll", "--report", cwd=tmp_path).stdout.splitlines()
-    assert told[0].startswith("tag accuracy 1.0000") and [line.split()[0] for line in told[2:4]] == ["NOUN", "VERB"]
+    (tmp_path / "plain.conll").write_text("Ana\tX\nviu\tVERB\n", encoding="utf-8")
+    told = server.good("evaluate", "run", "plain.conll", "--report", cwd=tmp_path).stdout
+    assert told.startswith("tag accuracy ") and re.search(r"^VERB .* 1$", told, re.M)  # with its support
     done = server.run("tag", str(run.folder), cwd=tmp_path, stdin="Ana viu, Évora.\n")
     assert [part.split("/")[0] for part in done.stdout.split()] == ["Ana", "viu", ",", "Évora", "."]
     again = atento.train(given, data={"train": data, "valid": data}, out=tmp_path / "run", threads=1)
