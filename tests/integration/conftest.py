@@ -346,6 +346,18 @@ class Chromium:
                     page.close()
 
 
+class Watched:
+    """A page in the browser, with all it asked of the network and all it complained of."""
+
+    def __init__(self, browser: Any, address: str, width: int = 1200, height: int = 760, **options: Any) -> None:
+        self.page = browser.new_page(viewport={"width": width, "height": height}, **options)
+        self.requests, self.complaints = list[str](), list[str]()
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda said: self.complaints.append(said.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto(address)
+
+
 OPEN = contextlib.ExitStack()  # Chromium and what drives it
 
 
