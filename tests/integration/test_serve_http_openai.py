@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, get_type_hints
 
-import httpx
+import openai
 import pytest
 import torch
-from openai import OpenAI
 from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from torch import Tensor
@@ -19,8 +18,7 @@ from atento.config.recipe import TokenizerConfig
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from http_service import SOURCES, Served, conversation_ids, error_of, served, write_models
-
-openai = pytest.importorskip("openai", reason="the package openai is not installed")
+from test_serve_http_faults import reload
 
 H, C = "/v1/chat/completions", "/v1/completions"
 SAID = [{"role": "user", "content": "I love you ."}]
@@ -74,9 +72,8 @@ def test_every_field_of_openai_may_have_its_neutral_values(
     assert answered(service, path, needed | dict.fromkeys(fields, None) | shared) == expected
 
 
-def test_a_reply_is_sent_back_as_the_client_dumps_it(service: Served) -> None:
-    client = OpenAI(base_url=f"{service.url}/v1", api_key="any", max_retries=0, timeout=60)
-    done = client.chat.completions.create(model="lm", messages=SAID, **SHARED)  # type: ignore[call-overload]
+def test_a_reply_is_sent_back_as_the_client_dumps_it(client: Any, service: Served) -> None:
+    done = client.chat.completions.create(model="lm", messages=SAID, **SHARED)
     message = done.choices[0].message
     dumped, replies = message.model_dump(), []
     forms = ({"role": "assistant", "content": message.content}, message, message.model_dump(exclude_none=True))
@@ -103,8 +100,6 @@ def test_a_field_that_asks_for_something_is_refused_by_name(name: str, value: An
     message, param = (error_of(done.json())[key] for key in ("message", "param"))
     assert (done.status_code, param) == (422, f"/{name}") and message.startswith(f"`{name}` is not supported")
 
-
-# Templates that fail, and a model that is replaced -------------------------------------------------------------------
 
 FIRST = (
     "{% for m in messages %}{% if m.role == 'loop' %}{% for a in range(9999) %}{% for b in range(99999) %}{% endfor %}"
@@ -166,10 +161,6 @@ def test_a_reloaded_model_has_its_new_template_and_tokenizer(own: Served) -> Non
     def prompt_tokens() -> int:
         return int(own.post(H, {"model": "lm", "messages": SAID} | SHARED).json()["usage"]["prompt_tokens"])
 
-    def reload() -> None:
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(folder.parent / "admin.sock")), timeout=60) as client:
-            assert client.post("http://admin/models/reload", json={"model": "lm"}).status_code == 200
-
     first = prompt_tokens()
     assert first == len(conversation_ids(str(folder), SAID))
     old = Tokenizer.load(folder)
@@ -181,16 +172,13 @@ def test_a_reloaded_model_has_its_new_template_and_tokenizer(own: Served) -> Non
     template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}"
     (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     assert prompt_tokens() == first  # it is read when the model is
-    reload()
+    assert reload(folder.parent, "lm").status_code == 200
     assert prompt_tokens() == len(conversation_ids(str(folder), SAID)) != first
     (folder / "chat_template.jinja").unlink()
-    reload()
+    assert reload(folder.parent, "lm").status_code == 200
     done = own.post(H, {"model": "lm", "messages": SAID})
     assert done.status_code == 400 and error_of(done.json())["code"] == "no_chat_template"
     assert own.get("/info").json()["models"]["lm"]["has_chat_template"] is False
-
-
-MESSAGES = [{"role": "user", "content": "I love you ."}]
 
 
 def prompt_of(lm: atento.Model, text: str) -> list[int]:
@@ -227,8 +215,8 @@ def best(lm: atento.Model, ids: list[int], count: int) -> list[float]:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_chat_log_probs_are_those_of_the_network(client: Any, service: Served, lm: atento.Model, stream: bool) -> None:
-    prompt = conversation_ids(str(service.folders["lm"]), MESSAGES)
-    shared = {"model": "lm", "messages": MESSAGES, "max_tokens": 6, "temperature": 0}
+    prompt = conversation_ids(str(service.folders["lm"]), SAID)
+    shared = {"model": "lm", "messages": SAID, "max_tokens": 6, "temperature": 0}
     done = client.chat.completions.create(**shared, logprobs=True, top_logprobs=3, stream=stream)
     chunks = [chunk.choices[0] for chunk in done] if stream else [done.choices[0]]
     parts = [chunk.delta.content if stream else chunk.message.content for chunk in chunks]
@@ -254,8 +242,7 @@ def test_completions_have_the_most_probable_tokens(client: Any, lm: atento.Model
     assert logs.tokens
     lists = (logs.tokens, logs.token_logprobs, logs.top_logprobs, logs.text_offset)
     for token, log_prob, tops, offset in zip(*lists, strict=True):
-        expected = best(lm, prompt + ids, 4)
-        assert sorted(tops.values(), reverse=True)[:4] == pytest.approx(expected, abs=1e-4)
+        assert sorted(tops.values(), reverse=True)[:4] == pytest.approx(best(lm, prompt + ids, 4), abs=1e-4)
         assert tops[token] == log_prob and len(tops) in (4, 5)
         if not token.startswith("bytes:"):
             assert choice.text[offset:].startswith((token, token.strip()))
@@ -295,7 +282,7 @@ def test_penalties_are_those_of_a_loop(client: Any, lm: atento.Model, presence: 
 
 
 def test_what_is_asked_of_log_probs_is_checked_and_a_beam_streams_them(client: Any) -> None:
-    shared = {"model": "lm", "messages": MESSAGES}
+    shared = {"model": "lm", "messages": SAID}
     for options, message in (
         ({"logprobs": True, "top_logprobs": 21}, "`top_logprobs` must lie between 0 and 20: got 21"),
         ({"top_logprobs": 2}, "`top_logprobs` takes `logprobs` true: got none"),
