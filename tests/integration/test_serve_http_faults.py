@@ -192,7 +192,7 @@ def test_v8_a_worker_that_hangs_makes_the_service_unready_while_it_lives(service
     assert ready(service)
     kill(worker, signal.SIGSTOP)
     try:
-        until(lambda: not ready(service))
+        assert until(lambda: not ready(service)) > 1.0
         assert service.get("/health/live").status_code == 200
     finally:
         kill(worker, signal.SIGCONT)

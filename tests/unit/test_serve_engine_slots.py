@@ -163,12 +163,10 @@ PLAIN = {
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_joined_rows_of_plain_steps_have_the_logits_of_each_alone(name: str) -> None:
-    """The plain twin of slots, for every family."""
     torch.manual_seed(1)
     steps = PlainStepFunction(build_network(PLAIN[name]).eval().double())
     rng = random.Random(6)
-    batch = JoinedRows(steps, part=4, device=torch.device("cpu"))
-    assert check_rows(batch, rows_of_inputs(steps, rng, 8), rng) > 3
+    assert check_rows(JoinedRows(steps, part=4, device=torch.device("cpu")), rows_of_inputs(steps, rng, 8), rng) > 3
 
 
 @pytest.mark.parametrize("precision, tolerance", [("int8", 1e-3), ("bfloat16", 0.05)])

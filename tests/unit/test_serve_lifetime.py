@@ -15,10 +15,13 @@ pytest.importorskip("fastapi", reason="the service needs the extra serve")
 from starlette.types import Message, Receive, Scope, Send
 
 from atento.base.errors import AtentoError, UsageError
+from atento.config.tables.tasks import TASKS
 from atento_serve import server
+from atento_serve.app import application
 from atento_serve.engine.engine import Engine
 from atento_serve.engine.outbox import Outbox
 from atento_serve.engine.served import ServedModel
+from atento_serve.http.clients import Clients
 from atento_serve.http.logs import Log
 from atento_serve.http.metrics import Metrics
 from atento_serve.http.middleware import Observed
@@ -27,6 +30,13 @@ from atento_serve.jobs import Job, Usage
 from atento_serve.settings import Limits, ModelSettings
 from atento_serve.start import ServerSettings, listening_socket
 from failing import fails
+
+
+def test_a_new_task_with_a_known_verb_has_a_route(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "paraphrasing", TASKS["translation"])
+    limits = Limits()
+    app: Any = application(Service(SimpleNamespace(), {}, limits, Clients([], limits), Metrics(dict), Log()))  # type: ignore[arg-type]
+    assert {"/paraphrasing", "/translation", "/fill-mask", "/v1/completions"} <= set(app._app.openapi()["paths"])
 
 
 @pytest.mark.parametrize("ends", [None, OSError("no more files")])
