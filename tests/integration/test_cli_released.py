@@ -49,16 +49,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
-def shown(server: ForkServer, cwd: Path, command: str, folder: Path, lines: list[str], precision: str) -> list[Any]:
-    """The JSON of each line."""
-    stdin = "".join(f"{line}\n" for line in lines)
-    done = server.good(command, folder, "--json", "--precision", precision, cwd=cwd, stdin=stdin)
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 def both(server: ForkServer, cwd: Path, command: str, folder: Path, lines: list[str]) -> tuple[list[Any], list[Any]]:
-    """The lines in int8 and in float32."""
-    int8, float32 = (shown(server, cwd, command, folder, lines, precision) for precision in ("int8", "float32"))
+    """The JSON of each line in int8 and in float32."""
+    stdin = "".join(f"{line}\n" for line in lines)
+    done = [
+        server.good(command, folder, "--json", "--precision", precision, cwd=cwd, stdin=stdin)
+        for precision in ("int8", "float32")
+    ]
+    int8, float32 = ([json.loads(line) for line in one.stdout.splitlines()] for one in done)
     assert len(int8) == len(float32) == len(lines)
     return int8, float32
 
@@ -162,9 +160,7 @@ def test_the_command_writes_what_transformers_and_python_write(name: str, server
     assert json.loads(shown.stdout.splitlines()[0])["translations"][0]["text"] == found[0]
     wrong = f"{row.target[:-1]}q"
     refused(server.run(*command, wrong, cwd=tmp_path), f"`target_language`: the model has no language {wrong!r}")
-
     (tmp_path / "pairs.tsv").write_text("".join(f"{text}\t{text}\n" for text in SOME), encoding="utf-8")
     scored = ["--task", "translation", "--metrics", "chrf", "--json", *flags]
     done = server.good("evaluate", "model", "pairs.tsv", *scored, "--target-language", row.target, cwd=tmp_path)
-    right = metric_named("chrf")(found, list(SOME)).value
-    assert json.loads(done.stdout)["chrf"]["value"] == pytest.approx(right)
+    assert json.loads(done.stdout)["chrf"]["value"] == pytest.approx(metric_named("chrf")(found, list(SOME)).value)

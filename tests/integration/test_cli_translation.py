@@ -19,12 +19,11 @@ SRT = (
     "2\r\n00:00:03,000 --> 00:00:04,000\r\n- The boy saw the dog.\r\n- The cat sleeps.\r\n"
 )
 KINDS = ".srt, .vtt, .html, .htm, .xhtml, .md, .markdown, .po, .docx"
-MD = "# The big cat\n\nThe girl sees **the cat**\nin the [garden](x.md).\n"
 
 
 def test_documents_stay_documents(server: ForkServer, tmp_path: Path) -> None:
     (tmp_path / "a.srt").write_bytes(SRT.encode())
-    (tmp_path / "a.md").write_text(MD)
+    (tmp_path / "a.md").write_text("# The big cat\n\nThe girl sees **the cat**\nin the [garden](x.md).\n")
     (tmp_path / "terms.tsv").write_text("cat\tbichano\n")
     done = server.good("translate", MODEL, "a.srt", "--out", "b.srt", cwd=tmp_path)
     written = (tmp_path / "b.srt").read_bytes().decode()
@@ -75,7 +74,6 @@ def test_a_translated_document_names_its_language_and_what_else_is_asked(server:
     ],
 )
 def test_wrong_documents_are_refused_first(server: ForkServer, tmp_path: Path, arguments: str, said: str) -> None:
-    """Before a model is read."""
     (tmp_path / "a.srt").write_text(SRT)
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "bad.srt").write_text("1\nThe cat sleeps.\n")
@@ -167,8 +165,7 @@ def test_a_term_that_the_vocabulary_cannot_write_is_named(model: atento.Model, m
 def test_samples_do_not_depend_on_the_other_lines_and_words_of_the_call_are_required(model: atento.Model) -> None:
     """Each line has its own numbers, in the searches that a lost span or term needs too."""
     lines = ["the cat sees 12 dogs in 1999", "the dog sees the big cat", "the %1$s cat jumped high"] * 2
-    glossary = {"cat": "bichano", "dogs": "cachorros"}
-    options: Any = {"sample": True, "protect": True, "glossary": glossary}
+    options: Any = {"sample": True, "protect": True, "glossary": {"cat": "bichano", "dogs": "cachorros"}}
     together = [rows[0].text for rows in model.translations(lines, **options)]
     alone = [model.translations([line], row=row, **options)[0][0].text for row, line in enumerate(lines)]
     assert together == alone and together[:3] != together[3:]
