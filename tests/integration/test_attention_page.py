@@ -51,8 +51,6 @@ LONG = ([f"▁palavra{n}" for n in range(40)], [f"▁word{n}" for n in range(40)
 
 
 class Opened(Watched):
-    """A page with weights."""
-
     def open_table(self) -> None:
         if not self.page.locator("#numbers").evaluate("box => box.open"):
             self.page.locator("#numbers summary").click()

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tools import moving_picture
+from nbclient import NotebookClient
+from tools import moving_picture, notebooks
 
 import atento
 from atento.decoding.hypothesis import Hypothesis
@@ -37,7 +38,6 @@ class Notebook(Watched):
         super().__init__(browser, folder.joinpath("notebook.html").as_uri())
 
     def frame(self) -> Any:
-        """The only frame inside."""
         assert self.page.locator("iframe").get_attribute("sandbox") == "allow-scripts allow-downloads"
         (inside,) = [frame for frame in self.page.frames if frame != self.page.main_frame]
         inside.wait_for_selector("h1")
@@ -51,14 +51,10 @@ class Notebook(Watched):
         self.page.close()
 
 
-def record(tokens: list[str], **more: Any) -> AttentionRecord:
-    weights = np.random.default_rng(0).dirichlet(np.ones(len(tokens)), size=(2, 3, len(tokens))).astype(np.float32)
-    return AttentionRecord(tokens=tokens, kinds={"encoder": list(weights)}, **more)
-
-
 def test_an_attention_record_is_its_page_in_a_sandbox(browser: Any, tmp_path: Path) -> None:
-    """Python: no `_repr_html_` on AttentionRecord, Score, Trace."""
-    seen = Notebook(browser, tmp_path, record(["▁o", "▁gato", ATTACK, "</s>"], title=f"o gato {ATTACK}"))
+    weights = np.random.default_rng(0).dirichlet(np.ones(4), size=(2, 3, 4)).astype(np.float32)
+    tokens, title = ["▁o", "▁gato", ATTACK, "</s>"], f"o gato {ATTACK}"
+    seen = Notebook(browser, tmp_path, AttentionRecord(tokens=tokens, kinds={"encoder": list(weights)}, title=title))
     inside = seen.frame()
     assert "o gato" in inside.locator("h1").first.text_content()
     assert inside.locator("#heat-canvas").evaluate("canvas => canvas.width > 0 && canvas.height > 0")
@@ -114,11 +110,6 @@ def test_what_is_too_large_for_a_notebook_is_a_sentence() -> None:
 
 
 class Routes(Watched):
-    """The page of a service."""
-
-    def __init__(self, browser: Any, service: Served, width: int = 1100) -> None:
-        super().__init__(browser, service.url + "/docs", width, 800)
-
     def send(self, path: str, body: Any = None, *, method: str = "POST", name: str = "") -> tuple[str, str]:
         """The status line and the answer, with a body and a name in the path in place of the examples."""
         route = self.page.locator(f"details[data-path='{path}'][data-method={method}]")
@@ -137,7 +128,7 @@ class Routes(Watched):
 
 
 def test_the_page_shows_the_routes_and_sends_requests(browser: Any, service: Served) -> None:
-    seen = Routes(browser, service)
+    seen = Routes(browser, f"{service.url}/docs")
     paths = service.get("/openapi.json").json()["paths"]
     shown = seen.page.locator("summary code").all_text_contents()
     assert sorted(shown) == sorted(path for path, operations in paths.items() for _ in operations)
@@ -159,7 +150,7 @@ def test_the_page_shows_the_routes_and_sends_requests(browser: Any, service: Ser
 
 def test_the_examples_of_the_page_are_bodies_that_the_service_takes(browser: Any, service: Served) -> None:
     """No field of an example is missing, unknown, of the wrong type or out of range (422)."""
-    seen = Routes(browser, service)
+    seen = Routes(browser, f"{service.url}/docs")
     routes = seen.page.locator("details[data-path]")
     note = {"name": "a.md", "mimeType": "text/markdown", "buffer": b"# `code`\n"}
     seen.page.locator("details[data-path='/translate_file'] input").set_input_files(note)
@@ -174,14 +165,14 @@ def test_the_examples_of_the_page_are_bodies_that_the_service_takes(browser: Any
 
 @pytest.mark.parametrize("width", [360, 1100])
 def test_the_page_fits_its_window(browser: Any, service: Served, width: int) -> None:
-    seen = Routes(browser, service, width)
+    seen = Routes(browser, f"{service.url}/docs", width)
     seen.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_the_key_of_the_page_is_sent(browser: Any, service: Served) -> None:
     with served([str(service.folders["lm"]), "--api-key", "secret-of-the-page"]) as keyed:
-        seen = Routes(browser, keyed)
+        seen = Routes(browser, f"{keyed.url}/docs")
         assert seen.send("/v1/models", method="GET")[0].startswith("401")
         seen.page.locator("#key").fill("secret-of-the-page")
         status, answer = seen.send("/v1/models", method="GET")
@@ -199,13 +190,8 @@ def report(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder / "report"
 
 
-def opened(browser: Any, file: Path, width: int = 1100, theme: str = "light") -> Watched:
-    """A page of the report."""
-    return Watched(browser, file.as_uri(), width, 800, color_scheme=theme, bypass_csp=True)
-
-
 def test_the_report_links_reads_and_asks_for_nothing_else(browser: Any, report: Path) -> None:
-    seen = opened(browser, report / "index.html")
+    seen = Watched(browser, (report / "index.html").as_uri())
     page = seen.page
     page.get_by_role("link", name="1. Autoatenção em modelos bidirecionais").click()
     assert page.title() == "1. Autoatenção em modelos bidirecionais"
@@ -224,7 +210,7 @@ def test_the_report_fits_a_phone_and_axe_finds_nothing(browser: Any, report: Pat
     files = sorted(report.glob("*.html"))
     assert len(files) == 6
     for number, file in enumerate(files):
-        page = opened(browser, file, 360, theme).page
+        page = Watched(browser, file.as_uri(), 360, 800, color_scheme=theme, bypass_csp=True).page
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, file.name
         if number % 2 == half:
             found = axe.Axe().run(page).response["violations"]
@@ -233,7 +219,7 @@ def test_the_report_fits_a_phone_and_axe_finds_nothing(browser: Any, report: Pat
 
 def test_no_text_of_a_drawing_leaves_it_and_on_paper_nothing_is_cut_off(browser: Any, report: Path) -> None:
     """Portuguese is longer than English."""
-    page = opened(browser, report / "5-positions.html").page
+    page = Watched(browser, (report / "5-positions.html").as_uri()).page
     outside = page.evaluate(
         """() => [...document.querySelectorAll("figure > svg")].flatMap(svg => {
             const frame = svg.getBoundingClientRect();
@@ -244,7 +230,7 @@ def test_no_text_of_a_drawing_leaves_it_and_on_paper_nothing_is_cut_off(browser:
         })"""
     )
     assert page.locator("figure > svg").count() == 1 and outside == []
-    page = opened(browser, report / "2-bidirectional-encoders.html", 700).page
+    page = Watched(browser, (report / "2-bidirectional-encoders.html").as_uri(), 700).page
     page.emulate_media(media="print")
     assert page.evaluate("document.documentElement.scrollWidth") <= 700
     assert len(page.pdf()) > 10_000
@@ -281,3 +267,31 @@ def test_the_picture_is_what_the_script_makes_of_the_running_page(tmp_path: Path
         texts = [re.findall(r">([^<>{}]+)</t", (folder / name).read_text("utf-8")) for folder in (tmp_path, DOCS)]
         assert texts[0] == texts[1] and len(texts[0]) > 200, name
     assert atento.load(moving_picture.MODEL).translate(moving_picture.TEXT) == "O gato branco dorme na casa velha."
+
+
+QUICK = ("03-look-inside",)  # how the names of the others begin
+CASES = [
+    pytest.param(source, marks=[] if source.stem.startswith(QUICK) else [pytest.mark.slow], id=source.stem)
+    for source in notebooks.sources()
+]
+
+
+@pytest.mark.parametrize("source", CASES)
+def test_a_notebook_runs_and_shows_its_figures(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "IPYTHONDIR": str(tmp_path / "ipython")}.items():
+        monkeypatch.setenv(name, value)
+    book = notebooks.made(source, "en")
+    NotebookClient(book, timeout=500, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    kept = [{one.output_type for one in notebooks.kept(cell)} for cell in book.cells if cell.cell_type == "code"]
+    stored = notebooks.outputs_in(notebooks.place(source, "en"), notebooks.made(source, "en"))
+    assert kept == [{one.output_type for one in outputs} for outputs in stored]
+    shown = [
+        output.data["text/html"]
+        for cell in book.cells
+        for output in cell.get("outputs", ())
+        if "text/html" in output.get("data", {})
+    ]
+    assert len(shown) > 1 and any(re.search("<iframe|<table", page) for page in shown)
+    if source.stem != "09-metrics-and-significance":  # tables alone
+        assert any("<iframe" in page for page in shown)
+    assert sum(len(page) for page in shown) < 2_000_000  # a notebook that is saved with its outputs stays small
