@@ -18,7 +18,6 @@ from conftest import ForkServer, lines_of, refused
 
 
 def commands(group: Any, words: str = "") -> Iterator[tuple[str, Any]]:
-    """Every command by its words."""
     below = getattr(group, "commands", None)
     if below is None:
         yield words, group
@@ -42,7 +41,6 @@ def examples(command: Any) -> list[str]:
 
 @pytest.fixture
 def room(here: Path) -> Path:
-    """A folder with everything that the examples name."""
     source, target = lines_of(here / "valid.tsv", 0), lines_of(here / "valid.tsv", 1)
     for name, lines in (
         ("train.en", lines_of(here / "train.tsv", 0)),
@@ -110,18 +108,14 @@ def test_the_example_of_a_command_works(server: ForkServer, room: Path, name: st
         assert passed == (room / "text.pt").read_text(encoding="utf-8")
 
 
-WITHOUT = {"config schema", "launch", "serve", "studio"}  # JSON in any case, another program's file, HTTP
-
-
 def test_every_command_has_json() -> None:
     has = {name for name, command in COMMANDS.items() if any("--json" in param.opts for param in command.params)}
-    assert COMMANDS.keys() - has == WITHOUT
+    assert COMMANDS.keys() - has == {"config schema", "launch", "serve", "studio"}  # JSON in any case, a file, HTTP
 
 
 def test_commands_that_write_files_say_what_they_wrote(server: ForkServer, here: Path) -> None:
     def record(*argv: object) -> dict[str, Any]:
-        done = server.good(*argv, "--json", cwd=here)
-        found: dict[str, Any] = json.loads(done.stdout)
+        found: dict[str, Any] = json.loads(server.good(*argv, "--json", cwd=here).stdout)
         return found
 
     command = ("train", "tiny.yaml", "--out", "new", "training.steps=2", "--threads", "1")

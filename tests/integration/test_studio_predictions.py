@@ -48,13 +48,17 @@ def test_axe_finds_nothing_and_a_narrow_page_does_not_scroll_sideways(browser: A
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360, screen
 
 
-def test_the_next_token_has_the_probabilities_of_python_before_and_after_filters(browser: Any, studio: Served) -> None:
-    import torch
+def first_logits(folder: Any) -> torch.Tensor:
+    """Of what follows the text, by the network itself."""
+    model: Any = atento.load(folder)
+    ids = model.tokenizer.with_specials(model.tokenizer.encode(TEXT), template=model.config.get("template"))[0]
+    return model.network(torch.tensor([ids])).logits[0, -1].double()
 
+
+def test_the_next_token_has_the_probabilities_of_python_before_and_after_filters(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("next", model="lm", temperature=0.5, top_k=5)
     model = atento.load(studio.folders["lm"])
-    ids = model.tokenizer.with_specials(model.tokenizer.encode(TEXT), template=model.config.get("template"))[0]
-    logits = model.network(torch.tensor([ids])).logits[0, -1].double()  # type: ignore[operator]
+    logits = first_logits(studio.folders["lm"])
     first, cool = torch.softmax(logits, 0), torch.softmax(logits / 0.5, 0)
     cut = torch.where(torch.isin(torch.arange(len(cool)), cool.topk(5).indices), cool, 0.0)
     rows, order = shown(seen), first.argsort(descending=True)
@@ -163,7 +167,6 @@ def test_what_a_text_says_is_no_markup_and_a_screen_that_cannot_be_fed_says_why(
     for screen, state in SCREENS.items():
         seen.go(screen, **{**state, "text": hostile, "question": hostile})
         assert seen.page.locator("#screen img, #screen b").count() == 0 and "Studio" in seen.page.title(), screen
-    seen = StudioPage(browser, studio)
     for screen, model, words in (
         ("fill", "lm", "predicts no masked tokens"),
         ("translate", "lm", "reads no source"),
@@ -176,13 +179,6 @@ def test_what_a_text_says_is_no_markup_and_a_screen_that_cannot_be_fed_says_why(
 TWO = {"model": "lm", "b": "llama"}
 
 
-def first_shares(folder: Any) -> np.ndarray:
-    """The distribution after the text, by the network itself."""
-    model: Any = atento.load(folder)
-    ids = model.tokenizer.with_specials(model.tokenizer.encode(TEXT), template=model.config.get("template"))[0]
-    return np.asarray(torch.softmax(model.network(torch.tensor([ids])).logits[0, -1].double(), 0))
-
-
 def said(seen: StudioPage) -> list[float]:
     """The numbers with decimals of the sentence above the comparison."""
     return [float(one) for one in re.findall(r"\d+\.\d+", seen.text("#said"))]
@@ -190,7 +186,7 @@ def said(seen: StudioPage) -> list[float]:
 
 def test_the_next_tokens_of_two_models_and_their_divergence(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("compare", **TWO, way="next")
-    a, b = (first_shares(studio.folders[name]) for name in TWO.values())
+    a, b = (torch.softmax(first_logits(studio.folders[name]), 0).detach().numpy() for name in TWO.values())
     tokens = atento.load(studio.folders["lm"]).tokenizer.tokens(range(len(a)))  # type: ignore[union-attr]
     rows = shown(seen)
     assert len(rows) == 24 and max(a.max(), b.max()) == pytest.approx(max(map(float, rows[0][1:3])), abs=1e-5)

@@ -15,7 +15,8 @@ import pytest
 import atento
 from atento.models.shipped import shipped_models
 from atento_serve.studio.screens.tour import FUNCTIONS_SHOWN
-from http_service import Served
+from atento_serve.studio.studio_routes import static_files
+from http_service import Served, spent
 from studio_page import StudioPage
 from test_studio import children
 from test_studio_predictions import shown
@@ -149,7 +150,6 @@ def test_without_the_small_models_a_chapter_says_how_to_see_its_figure(browser: 
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_nothing_and_it_fits_and_is_saved(browser: Any, small: Served, theme: str) -> None:
-    pytest.importorskip("axe_playwright_python", reason="axe is not installed")
     seen = StudioPage(browser, small, color_scheme=theme, bypass_csp=True, width=360)
     for chapter in (1, 2, 3, 10):
         assert seen.go("tour", chapter=chapter).axe() == [], chapter
@@ -167,8 +167,6 @@ BEFORE = [("card", {"model": MODEL}), ("screens", {"model": MODEL, "b": ""})]
 
 def opened(studio: Served, text: str) -> tuple[list[float], list[float]]:
     """What a browser asks to show a chapter along One sentence: its files, then the numbers; the seconds of each."""
-    from atento_serve.studio.studio_routes import static_files
-
     seconds: list[float] = []
     with httpx.Client(base_url=studio.url, timeout=120) as client, ThreadPoolExecutor(6) as connections:
 
@@ -214,16 +212,11 @@ def test_what_a_model_can_is_tried_once(small: Served) -> None:
     """The cards and reasons of thirty browsers cost as much as one."""
     for function, fields in BEFORE:
         assert small.post(f"/studio/api/{function}", fields).status_code == 200
-    ticks = Path("/proc") / str(children(small)[0]) / "stat"
-    if not ticks.exists():
+    (number,) = children(small)
+    if not Path(f"/proc/{number}").exists():
         pytest.skip("needs /proc")
-    before = processor(ticks)
+    before = spent(number)
     for _ in range(CLASS):
         for function, fields in BEFORE:
             small.post(f"/studio/api/{function}", fields)
-    assert processor(ticks) - before < 1.0  # 84 ms of processor time each before
-
-
-def processor(stat: Path) -> float:
-    fields = stat.read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
+    assert spent(number) - before < 1.0  # 84 ms of processor time each before
