@@ -81,7 +81,6 @@ class Running:
         return found
 
     def end(self, seconds: float = 60.0) -> Done:
-        """Wait for it."""
         status = self.status(seconds)
         if status is None:
             os.kill(self.pid, 9)
@@ -119,7 +118,6 @@ class ForkServer:
         assert json.loads(self.answers.readline()) == {"ready": True}
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """One request, one answer."""
         with self.lock:
             self.requests.write(json.dumps(request) + "\n")
             self.requests.flush()
@@ -175,17 +173,14 @@ class ForkServer:
             libc.prctl(SET_CHILD_SUBREAPER, 0)
 
     def run(self, *argv: object, cwd: Path, **options: Any) -> Done:
-        """A command from beginning to end."""
         return self.start(*argv, cwd=cwd, **options).end()
 
     def good(self, *argv: object, cwd: Path, **options: Any) -> Done:
-        """A command that must succeed."""
         done = self.run(*argv, cwd=cwd, **options)
         assert done.status == 0, done.stderr
         return done
 
     def close(self) -> None:
-        """End the server, and wait for it."""
         self.requests.close()
         assert self.answers.read() == ""
         self.files.close()
@@ -259,7 +254,6 @@ def write_tsv(path: Path, split: str, count: int, seed: int = 1) -> None:
 
 
 def lines_of(path: Path, side: int) -> list[str]:
-    """One side of the pairs in a file."""
     return [line.split("\t")[side] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -331,7 +325,6 @@ class Chromium:
         self.opened, self.contexts, self.kept = opened, dict[str, Any](), dict[str, Any]()
 
     def new_page(self, **options: Any) -> Any:
-        """A page of the context with these options."""
         context = self.contexts.get(repr(sorted(options.items())))
         if context is None:
             context = self.contexts[repr(sorted(options.items()))] = self.opened.new_context(**options)
@@ -344,6 +337,18 @@ class Chromium:
             for page in context.pages[1:]:
                 if page not in self.kept.values():
                     page.close()
+
+
+class Watched:
+    """A page in the browser, with all it asked of the network and all it complained of."""
+
+    def __init__(self, browser: Any, address: str, width: int = 1200, height: int = 760, **options: Any) -> None:
+        self.page = browser.new_page(viewport={"width": width, "height": height}, **options)
+        self.requests, self.complaints = list[str](), list[str]()
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda said: self.complaints.append(said.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto(address)
 
 
 OPEN = contextlib.ExitStack()  # Chromium and what drives it
@@ -385,7 +390,6 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="module")
 def chromium() -> Chromium:
-    """Chromium, one for the tests of a file."""
     return running_chromium()
 
 
@@ -456,7 +460,6 @@ def lm(service: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def client(service: Any) -> Any:
-    """The client of OpenAI's library."""
     import openai
 
     return openai.OpenAI(base_url=f"{service.url}/v1", api_key="any", max_retries=0, timeout=60)

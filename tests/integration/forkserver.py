@@ -52,13 +52,11 @@ ANCESTOR: socket.socket | None = None  # to a process that forks fork servers
 
 
 def main() -> None:
-    """Serve until standard input ends."""
     imports()
     begin(int(sys.argv[1]))
 
 
 def imports() -> None:
-    """What commands need."""
     import numpy.ma  # which the first interval of a score imports
     import pydantic.dataclasses
     import sacrebleu
@@ -81,7 +79,6 @@ def imports() -> None:
         import sklearn.preprocessing
 
         assert sklearn
-
     typer.main.get_command(atento_cli.main.application())  # imports the module of every command
     pydantic.TypeAdapter(int)  # the first one looks through all packages for plugins of pydantic
     for name in ("micro-world-en-pt", "micro-world-mixture"):  # the types of the keys, which are kept
@@ -173,7 +170,6 @@ def serve(files: socket.socket) -> None:
 
 
 def answer(content: dict[str, Any]) -> None:
-    """One line back."""
     sys.stdout.write(json.dumps(content) + "\n")
     sys.stdout.flush()
 
@@ -316,7 +312,6 @@ def orphaned(module: Module) -> int:
 
 
 def become(module: Module) -> None:
-    """Be that module."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_DFL)
@@ -367,7 +362,6 @@ def record(path: str) -> None:
 
 # Faults: the bugs that resuming is known for, and signals at a chosen place
 def dropout_by_the_clock() -> None:
-    """Dropout drawn from the time of day."""
     instead_of("atento.training.step:Randomness")(lambda real, seed, *rest: real(time.time_ns(), *rest))
 
 
@@ -379,7 +373,6 @@ def data_from_the_start() -> None:
 
 
 def moments_forgotten() -> None:
-    """An optimiser that starts anew."""
 
     @instead_of("atento.training.optimizer:Optimizer.load")
     def load(real: Any, optimizer: Any, tensors: Mapping[str, Any]) -> None:
@@ -394,17 +387,14 @@ def weights_not_restored() -> None:
 
 
 def interval_forgotten() -> None:
-    """The loss since the last train event starts anew."""
     instead_of("atento.training.loop:TrainerState.from_dict")(lambda real, data: real({**data, "interval": {}}))
 
 
 def journal_not_cut() -> None:
-    """Events past the checkpoint stay."""
     instead_of("atento.training.metrics_log:MetricsLog.cut")(lambda real, journal, after_step: 0)
 
 
 def rate_from_the_start() -> None:
-    """The schedule counts the steps of this process."""
     taken = itertools.count(1)
     place = instead_of("atento.training.loop:learning_rate")
     place(lambda real, config, step, steps, **options: real(config, next(taken), steps, **options))

@@ -50,7 +50,6 @@ MINILM = None if _FOUND is None or _FOUND.origin is None else Path(_FOUND.origin
 
 
 def tokenizer() -> Tokenizer:
-    """Subwords of the micro-world."""
     texts = (text for pair in PAIRS for text in (pair.source, pair.target))
     return train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=340), texts)
 
@@ -70,7 +69,7 @@ def write_models(folder: Path) -> dict[str, Path]:
 
 
 def random_model(
-    subwords: Tokenizer, task: str, template: str | None, *, decoding: Any = None, **network: Any
+    subwords: Tokenizer, task: str, template: str | None, *, decoding: Any = None, scale: float = 2.0, **network: Any
 ) -> Model:
     """A tiny model with random weights, whose outputs differ from text to text."""
     torch.manual_seed(3)
@@ -79,7 +78,7 @@ def random_model(
     built = build_network(config)
     with torch.no_grad():
         for parameter in built.parameters():
-            parameter.mul_(2.0)
+            parameter.mul_(scale)
     stored = {"model_type": "atento", "version": 2, "task": task, "name": task, "network": network_to_dict(config)}
     stored |= {} if template is None else {"template": template}
     stored |= {} if decoding is None else {"decoding": decoding}
@@ -143,7 +142,6 @@ class Served:
     _ready: threading.Event = field(default_factory=threading.Event)
 
     def read(self) -> None:
-        """Collect the lines of standard error."""
         for line in self.process.stderr:
             self.lines.append(line.rstrip("\n"))
             match = re.match(r"ready: (http://\S+) ", line)
@@ -153,15 +151,12 @@ class Served:
         self._ready.set()
 
     def wait(self, seconds: float = 60.0) -> None:
-        """Wait until it answers."""
         assert self._ready.wait(seconds) and self.url, "\n".join(self.lines[-20:])
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
-        """POST JSON."""
         return httpx.post(self.url + path, json=body, **(HTTP | options))
 
     def get(self, path: str, **options: Any) -> httpx.Response:
-        """GET."""
         return httpx.get(self.url + path, **(HTTP | options))
 
     def number(self, name: str, *parts: str, **options: Any) -> float:
@@ -175,7 +170,6 @@ class Served:
         return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
 
     def connect(self, timeout: float = 10.0) -> socket.socket:
-        """A connection."""
         parts = urlsplit(self.url)
         return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=timeout)
 
@@ -203,7 +197,6 @@ class Served:
         return "libtorch" in Path(f"/proc/{pid or self.process.pid}/maps").read_text(encoding="utf-8")
 
     def end(self, number: int = signal.SIGTERM, seconds: float = 30.0) -> int:
-        """Send a signal and return the exit status."""
         self.process.send_signal(number)
         return self.process.wait(seconds)
 
@@ -261,7 +254,6 @@ def shared_service(folder: Path, *, environment: dict[str, str] | None = None) -
 
 
 def conversation_ids(folder: str, messages: Sequence[dict[str, str]]) -> list[int]:
-    """The ids of a conversation by the chat template of a folder."""
     conversations = Conversations.of(folder, Tokenizer.load(folder))
     try:
         return conversations.ids({"messages": list(messages), "variables": {}})
@@ -276,6 +268,12 @@ def until(condition: Any, seconds: float = 60.0, pause: float = 0.02) -> float:
         assert time.monotonic() - began < seconds, f"not within {seconds} s"
         time.sleep(pause)
     return time.monotonic() - began
+
+
+def spent(pid: int) -> float:
+    """Seconds of the processor that a process has taken."""
+    row = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(row[11]) + int(row[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

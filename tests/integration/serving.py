@@ -12,10 +12,8 @@ import torch
 from torch import Tensor
 
 from atento.config.recipe import TokenizerConfig
-from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.decoding import Sample, filters, token_loop
 from atento.model import Model
-from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_serve.engine.generation import TextGenerators
@@ -24,6 +22,7 @@ from atento_serve.engine.outbox import Outbox
 from atento_serve.engine.requests import Waiting
 from atento_serve.jobs import Event, Failed, Job, Piece, Result, Usage
 from atento_world import write
+from http_service import random_model
 
 PAIRS = write("train", 60)
 TEXTS = sorted({pair.source for pair in PAIRS}, key=lambda text: (len(text), text))
@@ -36,20 +35,9 @@ def small_tokenizer() -> Tokenizer:
 
 def small_model(tokenizer: Tokenizer, architecture: str, scale: float = 2.0, **changes: Any) -> Model:
     """A model with random weights, large enough that different texts have different outputs."""
-    sizes = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 2, "vocab_size": tokenizer.vocab_size}
-    changes = sizes | {"tokenizer_fingerprint": tokenizer.fingerprint} | changes
-    config = NetworkConfig(architecture=architecture, **changes)
-    torch.manual_seed(3)
-    network = build_network(config)
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.mul_(scale)
-    tasks = {"encoder": "masked-language-modeling"}
-    tasks |= dict.fromkeys(("encoder-decoder", "recurrent-seq2seq"), "translation")
-    task = tasks.get(architecture, "language-modeling")
-    about: dict[str, Any] = {"model_type": "atento", "task": task, "name": "small", "network": network_to_dict(config)}
-    about["decoding"] = {"beam": 1, "max_new_tokens": 12}
-    return Model(network.eval().requires_grad_(False), tokenizer, about, None)
+    task = {"encoder": "masked-language-modeling", "decoder": "language-modeling"}.get(architecture, "translation")
+    changes = {"n_layers": 2, "decoding": {"beam": 1, "max_new_tokens": 12}, "scale": scale} | changes
+    return random_model(tokenizer, task, None, architecture=architecture, **changes)
 
 
 def written(model: Model, jobs: Sequence[Job], most: int = 256) -> "Sent":

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
+import pytest
 
 from atento.config.sections.network_parts import AttentionConfig, SparseConfig
 from atento.config.sections.position_scheme import PositionConfig
@@ -35,7 +36,6 @@ def write_run(folder: Path, steps: int = 60) -> Path:
 
 
 def events_at(step: int) -> list[dict[str, Any]]:
-    """What a journal says of a step."""
     train = {"loss": 5 / step + 0.1, "nll": 5 / step, "learning_rate": step * 1e-5, "tokens_per_second": 400.0}
     events: list[dict[str, Any]] = [{"event": "train", "step": step, **train}]
     if step % 20 == 0:
@@ -138,11 +138,9 @@ class StudioPage:
 
     @property
     def state(self) -> dict[str, str]:
-        """The values in the address."""
         return dict(self.page.evaluate("() => Object.fromEntries(new URLSearchParams(location.hash.slice(1)))"))
 
     def text(self, selector: str) -> str:
-        """What stands in an element."""
         return str(self.page.locator(selector).text_content())
 
     def cells(self, rows: Any) -> list[list[str]]:
@@ -166,9 +164,8 @@ class StudioPage:
 
     def axe(self) -> list[str]:
         """What axe finds on the page, in a page that was opened with `bypass_csp`."""
-        from axe_playwright_python.base import AXE_SCRIPT
-
+        base = pytest.importorskip("axe_playwright_python.base", reason="axe is not installed")
         if not self.page.evaluate("() => Boolean(globalThis.axe)"):
-            self.page.evaluate(AXE_SCRIPT)
+            self.page.evaluate(base.AXE_SCRIPT)
         found = self.page.evaluate("async () => (await axe.run({resultTypes: ['violations']})).violations")
         return [json.dumps([one["id"], [node["html"][:160] for node in one["nodes"]][:3]]) for one in found]

@@ -15,6 +15,7 @@ from atento.inspection import AttentionRecord
 from atento.inspection.decoding_page import decoding_page
 from atento.inspection.page import attention_page
 from atento.networks import build_network, presets
+from conftest import Watched
 
 
 def weights(rows: int, columns: int, seed: int, causal: bool = False) -> list[np.ndarray]:
@@ -49,16 +50,7 @@ SHORT = (["▁the", "▁cat", "▁jump", "ed", "</s>"], ["▁o", "▁gat", "o", 
 LONG = ([f"▁palavra{n}" for n in range(40)], [f"▁word{n}" for n in range(40)])
 
 
-class Opened:
-    """A page in the browser, with all it asked of the network and all it complained of."""
-
-    def __init__(self, page: Any, address: str) -> None:
-        self.page, self.requests, self.complaints = page, [], []
-        page.on("request", lambda request: self.requests.append(request.url))
-        page.on("console", lambda said: self.complaints.append(said.text))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.goto(address)
-
+class Opened(Watched):
     def open_table(self) -> None:
         if not self.page.locator("#numbers").evaluate("box => box.open"):
             self.page.locator("#numbers summary").click()
@@ -82,8 +74,7 @@ class Opened:
 def opened(browser: Any, tmp_path: Path) -> Any:
     def open_page(record: AttentionRecord, fragment: str = "", width: int = 1200, **context: Any) -> Opened:
         record.save(tmp_path / "page.html")
-        page = browser.new_page(viewport={"width": width, "height": 760}, **context)
-        return Opened(page, (tmp_path / "page.html").as_uri() + fragment)
+        return Opened(browser, (tmp_path / "page.html").as_uri() + fragment, width, **context)
 
     return open_page
 
@@ -152,8 +143,8 @@ def test_the_policy_stops_what_escaping_would_have_missed(browser: Any, tmp_path
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     bad = "<script>document.title = 'owned'</script><img src='http://127.0.0.1:9/x' onerror='document.title = 1'>"
     (tmp_path / "page.html").write_text(text.replace("</main>", f"{bad}</main>"), encoding="utf-8", newline="\n")
-    page = browser.new_page()
-    seen = Opened(page, (tmp_path / "page.html").as_uri())
+    seen = Opened(browser, (tmp_path / "page.html").as_uri())
+    page = seen.page
     assert page.title() == "clean · attention" and seen.table()[0]
     assert len([said for said in seen.complaints if "Content Security Policy" in said]) >= 2
     assert "ERR_CONNECTION" not in " ".join(seen.complaints)
@@ -345,8 +336,7 @@ def test_a_long_map_fits_the_width_where_asked(opened: Any, width: int) -> None:
 def test_a_page_of_several_sentences_shows_each(browser: Any, tmp_path: Path) -> None:
     records = [pair(*SHORT, title="first"), pair(SHORT[0][:3], SHORT[1][:2], title="second")]
     (tmp_path / "page.html").write_text(attention_page(records), encoding="utf-8")
-    page = browser.new_page(viewport={"width": 1200, "height": 760})
-    seen = Opened(page, (tmp_path / "page.html").as_uri())
+    seen = Opened(browser, (tmp_path / "page.html").as_uri())
     assert seen.page.locator("#title").text_content() == "first"
     seen.page.select_option("#sentence", "1")
     assert seen.page.locator("#title").text_content() == "second"
@@ -365,8 +355,7 @@ def test_the_decoding_page_opens_on_the_root_and_cuts_no_number(browser: Any, tm
     trace = Trace(name=lambda token: f"palavra{token}")
     generate(network, torch.tensor([[1, 2]]), Beam(6, n_best=6), max_new_tokens=12, eos_id=(), trace=trace)
     (tmp_path / "page.html").write_text(decoding_page(trace, title="uma frase"), encoding="utf-8")
-    page = browser.new_page(viewport={"width": width, "height": 800})
-    seen = Opened(page, (tmp_path / "page.html").as_uri())
+    seen = Opened(browser, (tmp_path / "page.html").as_uri(), width, 800)
     inside = """(selector) => {
         const box = document.querySelector(selector).getBoundingClientRect();
         const frame = document.querySelector(".trees").getBoundingClientRect();

@@ -51,7 +51,6 @@ def test_an_unknown_workload_or_model_or_no_sentence_is_refused(
 
 @pytest.mark.slow
 def test_servers_of_a_given_model_agree(tmp_path: Path) -> None:
-    """Servers of a model of our own, hardly trained, give the same translations."""
     words = ["one", "two", "three", "four", "five", "six"]
     pairs = [words[first : first + count] for first in range(5) for count in range(1, 7 - first)]
     lines = [" ".join(pair) + "\t" + " ".join(reversed(pair)) for pair in pairs] * 8

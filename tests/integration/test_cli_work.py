@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,6 @@ from conftest import ENVIRONMENT, ForkServer, each_refused, lines_of, refused
 PLAIN = [sys.executable, "-c", "from atento_cli.start import main; main()"]
 
 
-# Recipes, data, configuration
 def test_recipe_errors_name_the_place(server: ForkServer, here: Path) -> None:
     (here / "bad.yaml").write_text("task: translation\ndata: {train: {world: train}}\ntraning: {}\n", encoding="utf-8")
     (here / "text.yaml").write_text("task: language-modeling\ndata: {train: {world: train}}\n", encoding="utf-8")
@@ -86,8 +86,7 @@ def test_data_peek_shows_the_names_of_classes(server: ForkServer, here: Path) ->
     )
     (here / "reviews.yaml").write_text(recipe, encoding="utf-8")
     done = server.run("data", "peek", "reviews.yaml", "--json", cwd=here)
-    examples = {" ".join(one["ids"]["tokens"]): one["labels"] for one in map(json.loads, done.stdout.splitlines())}
-    assert examples == {
+    assert {" ".join(one["ids"]["tokens"]): one["labels"] for one in map(json.loads, done.stdout.splitlines())} == {
         "<s> bom filme </s>": {"ids": [1], "tokens": ["positive"]},
         "<s> ruim </s>": {"ids": [0], "tokens": ["negative"]},
     }
@@ -136,7 +135,6 @@ def test_unequal_parallel_files_and_folders_that_are_no_runs(server: ForkServer,
     each_refused(server, here, {"score bleu a.en a.pt": "must correspond to line N of a.pt: got 3 and 2 lines"})
 
 
-# Using a model
 def test_evaluate_scores_gates_and_json(server: ForkServer, here: Path) -> None:
     done = server.run("evaluate", "run", "valid.tsv", "--json", "--greedy", cwd=here)
     assert done.status == 0 and done.stderr == ""
@@ -193,11 +191,9 @@ def test_attend_to_html_svg_json_and_png(server: ForkServer, here: Path) -> None
 def test_attend_refuses_and_escapes_a_models_text_in_a_page(server: ForkServer, here: Path) -> None:
     refusals = {
         "'' --out x.html": "give a text to look at: got an empty one",
-        "a --out x.pdf": "--out must end in .html, .svg, .png or .json",
         "a --out x.svg --layer 5": "`layer` must be from 0 to 0",
         **{f"a --out x.svg --head={head}": "`head` must be from 0 to 1" for head in ("2", "max3", "²", "--1")},
         "a --out x.svg --kind corss": "did you mean 'cross'",
-        "a --out no/x.svg": "--out no/x.svg cannot be written: there is no folder",
     }
     each_refused(server, here, {f"attend run {rest}": said for rest, said in refusals.items()})
     assert server.run("attend", "run", "a", cwd=here).status == 2 and not list(here.glob("x.*"))
@@ -247,7 +243,6 @@ def test_the_four_options_win(server: ForkServer, here: Path) -> None:
 
 
 def test_tokenizer_commands_take_a_runs_own_tokenizer_and_a_model(server: ForkServer, here: Path) -> None:
-    """A run folder and its checkpoints have the run's tokenizer."""
     text = "O gato pulou.\n\nA ação é boa.\n"
     encoded = server.run("tokenizer", "encode", "run/tokenizer", "-", cwd=here, stdin=text)
     assert encoded.stdout.count("\n") == 3 and encoded.stdout.split("\n")[1] == ""
@@ -302,13 +297,9 @@ def test_w18_embed_writes_what_the_ending_of_the_name_says(server: ForkServer, h
         (["config", "check", "-"], "task: translation\ntask: cbow\n", "standard input:2:1: "),
         (["config", "check", "-"], b"task: \xff\n", "standard input:1: not UTF-8 at byte 6"),
         (["config", "check", "-"], b"#" * (2 << 20), "standard input: a recipe may hold at most"),
-        (["translate", "run"], b"\xff\n", "standard input:1: not UTF-8"),
-        (["embed", "run"], b"\xff\n", "standard input:1: not UTF-8"),
     ],
 )
-def test_standard_input_is_named(
-    server: ForkServer, here: Path, command: list[str], stdin: str | bytes, said: str
-) -> None:
+def test_standard_input_is_named(server: ForkServer, here: Path, command: list[str], stdin: Any, said: str) -> None:
     refused(done := server.run(*command, cwd=here, stdin=stdin), said)
     assert "-:" not in done.stderr
 

@@ -5,7 +5,7 @@ import os
 import pickle
 import re
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,31 +15,28 @@ from safetensors.torch import load_file
 import atento
 from atento.config import presets
 from atento.networks import build_network
-from conftest import Done, ForkServer, refused
-
-WORDS = ("o", "gato", "pulou", "alto", "corre", "casa")
-
-
-class Command(Protocol):
-    def __call__(self, *arguments: str, given: str = "") -> Done: ...
+from conftest import ForkServer, refused
 
 
 @pytest.fixture
-def run(server: ForkServer, tmp_path: Path) -> Command:
+def run(server: ForkServer, tmp_path: Path) -> Any:
     """`atento ARGUMENTS` with `given` on its standard input."""
     return lambda *arguments, given="", **changes: server.run(*arguments, cwd=tmp_path, stdin=given, env=changes)
 
 
-@pytest.fixture
-def released(tmp_path: Path) -> Path:
-    """A tiny BERT in the Hugging Face layout, tokenizer and all."""
-    tokenizer = atento.Tokenizer.from_vocabulary("word", WORDS)
+def tiny_bert() -> atento.Model:
+    tokenizer = atento.Tokenizer.from_vocabulary("word", ("o", "gato", "pulou", "alto", "corre", "casa"))
     ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
     sizes = {"vocab_size": tokenizer.vocab_size, "d_model": 8, "d_ff": 12, "n_layers": 2, "max_len": 16}
     config = presets.bert_tiny(ids=ids | {"start": tokenizer.bos_id}, **sizes)
     torch.manual_seed(0)
-    model = atento.Model(build_network(config).eval(), tokenizer, {"name": "tiny", "task": "embedding"}, None)
-    return model.save(tmp_path / "tiny", layout="huggingface")
+    return atento.Model(build_network(config).eval(), tokenizer, {"name": "tiny", "task": "embedding"}, None)
+
+
+@pytest.fixture
+def released(tmp_path: Path) -> Path:
+    """In the Hugging Face layout, tokenizer and all."""
+    return tiny_bert().save(tmp_path / "tiny", layout="huggingface")
 
 
 def older(folder: Path, out: Path, shards: int = 1) -> Path:
@@ -63,7 +60,7 @@ def older(folder: Path, out: Path, shards: int = 1) -> Path:
 
 
 @pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_c16_older_weights_in(run: Command, released: Path, tmp_path: Path, shards: int) -> None:
+def test_c16_older_weights_in(run: Any, released: Path, tmp_path: Path, shards: int) -> None:
     folder = older(released, tmp_path / "older", shards)
     done = run("convert", str(folder), "--to", "atento", "--out", str(tmp_path / "ours"))
     assert done.status == 0 and "tensors loaded" in done.stderr and not done.stdout
@@ -91,7 +88,7 @@ def test_c16_older_weights_of_a_hub_name(server: ForkServer, released: Path, tmp
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_w12_types_and_shards_there_and_back(run: Command, released: Path, tmp_path: Path, dtype: torch.dtype) -> None:
+def test_w12_types_and_shards_there_and_back(run: Any, released: Path, tmp_path: Path, dtype: torch.dtype) -> None:
     """A model of that type through both layouts in tiny shards: `AutoModel` reads the same bits of the same type."""
     import transformers
 
@@ -118,7 +115,7 @@ def test_w12_types_and_shards_there_and_back(run: Command, released: Path, tmp_p
     )
 
 
-def test_w12_another_type_where_it_is_asked_for(run: Command, released: Path, tmp_path: Path) -> None:
+def test_w12_another_type_where_it_is_asked_for(run: Any, released: Path, tmp_path: Path) -> None:
     command = ("convert", str(released), "--to", "huggingface", "--out", str(tmp_path / "half"))
     assert run(*command, "--precision", "float16").status == 0
     before, after = (load_file(folder / "model.safetensors") for folder in (released, tmp_path / "half"))
@@ -141,7 +138,7 @@ class Evil:
         return os.system, (f"touch {self.mark}",)
 
 
-def test_c16_a_hostile_file_runs_nothing(run: Command, released: Path, tmp_path: Path) -> None:
+def test_c16_a_hostile_file_runs_nothing(run: Any, released: Path, tmp_path: Path) -> None:
     folder, mark = older(released, tmp_path / "older"), tmp_path / "mark"
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(mark)))
     done = run("convert", str(folder), "--to", "atento", "--out", str(tmp_path / "ours"))
@@ -160,7 +157,7 @@ CUTS = [(True, 0.99), (False, 0.5), *(pytest.param(*case, marks=pytest.mark.slow
 
 
 @pytest.mark.parametrize(("zipped", "cut"), CUTS)
-def test_c16_a_cut_file_is_called_that(run: Command, released: Path, tmp_path: Path, zipped: bool, cut: float) -> None:
+def test_c16_a_cut_file_is_called_that(run: Any, released: Path, tmp_path: Path, zipped: bool, cut: float) -> None:
     folder = older(released, tmp_path / "older")
     file = folder / "pytorch_model.bin"
     torch.save(torch.load(file, weights_only=True), file, _use_new_zipfile_serialization=zipped)
@@ -169,7 +166,7 @@ def test_c16_a_cut_file_is_called_that(run: Command, released: Path, tmp_path: P
     refused(done, "pytorch_model.bin cannot be read: it is damaged or cut short")
 
 
-def test_g8_embed_and_similarity(run: Command, released: Path, tmp_path: Path) -> None:
+def test_g8_embed_and_similarity(run: Any, released: Path, tmp_path: Path) -> None:
     """Line N answers line N; the file holds the same numbers; the cosine is that of the vectors."""
     wanted = atento.load(released).embed(["o gato pulou", "casa"])
     done = run("embed", str(released), given="o gato pulou\ncasa\n")

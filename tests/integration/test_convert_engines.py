@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +22,9 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.model import Model
 from atento.networks import build_network
 from atento.text import Tokenizer
+from atento_cli.convert import comparison, ctranslate2_spec
 from atento_cli.convert.engines import convert_for, tokenizer_files
-from conftest import Done, ForkServer
+from conftest import ForkServer
 
 for package in ("ctranslate2", "onnx", "onnxruntime"):
     pytest.importorskip(package, reason=f"{package} is not installed")
@@ -33,12 +34,8 @@ IDS = {"pad": 0, "unk": 1, "bos": 2, "eos": 3, "start": 2, "mask": 4}
 TEXT = "o gato pulou alto"
 
 
-class Command(Protocol):
-    def __call__(self, *arguments: object) -> Done: ...
-
-
 @pytest.fixture
-def run(server: ForkServer, tmp_path: Path) -> Command:
+def run(server: ForkServer, tmp_path: Path) -> Any:
     return lambda *arguments: server.run(*map(str, arguments), cwd=tmp_path, env={"OMP_NUM_THREADS": "1"})
 
 
@@ -62,14 +59,6 @@ def translator() -> Model:
     return model
 
 
-def writer() -> Model:
-    return model_of(presets.gpt2(**SIZES, ids=IDS), "language-modeling")
-
-
-def encoder() -> Model:
-    return model_of(presets.bert_base(**SIZES, ids=IDS), "embedding")
-
-
 def by_its_card(folder: Path) -> str:
     """What the lines on the card print, without Atento."""
     code = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -82,7 +71,7 @@ def by_its_card(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("engine", ["ctranslate2", "onnx"])
-def test_a_translator_translates_as_its_card_says(run: Command, tmp_path: Path, engine: str) -> None:
+def test_a_translator_translates_as_its_card_says(run: Any, tmp_path: Path, engine: str) -> None:
     model = translator()
     model.save(tmp_path / "m")
     done = run("convert", "m", "--to", engine, "--out", "out")
@@ -97,8 +86,8 @@ def test_a_translator_translates_as_its_card_says(run: Command, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("engine", [pytest.param("ctranslate2", marks=pytest.mark.slow), "onnx"])
-def test_a_writer_continues_as_its_card_says(run: Command, tmp_path: Path, engine: str) -> None:
-    model = writer()
+def test_a_writer_continues_as_its_card_says(run: Any, tmp_path: Path, engine: str) -> None:
+    model = model_of(presets.gpt2(**SIZES, ids=IDS), "language-modeling")
     model.save(tmp_path / "m")
     done = run("convert", "m", "--to", engine, "--out", "out", "--no-check")
     assert done.status == 0 and "speed" not in done.stdout, done.stderr
@@ -107,16 +96,15 @@ def test_a_writer_continues_as_its_card_says(run: Command, tmp_path: Path, engin
 
 
 @pytest.mark.slow
-def test_an_encoder_reads_as_its_card_says(run: Command, tmp_path: Path) -> None:
-    encoder().save(tmp_path / "m")
+def test_an_encoder_reads_as_its_card_says(run: Any, tmp_path: Path) -> None:
+    model_of(presets.bert_base(**SIZES, ids=IDS), "embedding").save(tmp_path / "m")
     assert run("convert", "m", "--to", "ctranslate2", "--out", "c").status == 0
     assert run("convert", "m", "--to", "onnx", "--out", "o", "--precision", "int8").status == 0
     by_its_card(tmp_path / "c")
-    length = len(TOKENIZER.encode(TEXT))
-    assert by_its_card(tmp_path / "o") == str({"last_hidden_state": (1, length, 16)})
+    assert by_its_card(tmp_path / "o") == str({"last_hidden_state": (1, len(TOKENIZER.encode(TEXT)), 16)})
 
 
-def test_what_was_written_is_a_record(run: Command, tmp_path: Path) -> None:
+def test_what_was_written_is_a_record(run: Any, tmp_path: Path) -> None:
     translator().save(tmp_path / "m")
     done = run("convert", "m", "--to", "ctranslate2", "--out", "out", "--precision", "int8", "--json")
     record = json.loads(done.stdout)
@@ -130,12 +118,11 @@ def test_what_was_written_is_a_record(run: Command, tmp_path: Path) -> None:
     "arguments, message",
     [
         ("--to ctranslate2 --out m", "--out m must be a new or empty folder"),
-        ("--to tensorrt --out out", "`--to` must be one of atento, huggingface, ctranslate2, onnx: got 'tensorrt'"),
         ("--to onnx --out out --precision bfloat16", "`--precision` of ONNX must be one of float32, int8"),
         ("--to ctranslate2 --out out", "CTranslate2 does not hold a classification head, which m has"),
     ],
 )
-def test_refusals_come_before_work(run: Command, tmp_path: Path, arguments: str, message: str) -> None:
+def test_refusals_come_before_work(run: Any, tmp_path: Path, arguments: str, message: str) -> None:
     head = HeadConfig("classification", ("a", "b"), pooling="first")
     model_of(changed(presets.bert_base(**SIZES, ids=IDS), heads=(head,)), "classification").save(tmp_path / "m")
     done = run("convert", "m", *arguments.split())
@@ -144,14 +131,14 @@ def test_refusals_come_before_work(run: Command, tmp_path: Path, arguments: str,
 
 
 @pytest.mark.parametrize("to", ["ctranslate2", "onnx"])
-def test_a_decoder_that_reads_prompts_in_both_directions_is_refused(run: Command, tmp_path: Path, to: str) -> None:
+def test_a_decoder_that_reads_prompts_in_both_directions_is_refused(run: Any, tmp_path: Path, to: str) -> None:
     """Both engines would read them causally, and random ids, which are compared, do not show it."""
     model_of(presets.gpt2(**SIZES, ids=IDS), "prefix-language-modeling").save(tmp_path / "m")
     done = run("convert", "m", "--to", to, "--out", "out")
     assert done.status == 2 and "does not hold prompts that are read in both directions, which m has" in done.stderr
 
 
-def test_heads_of_pretraining_are_left_out_with_a_warning(run: Command, tmp_path: Path) -> None:
+def test_heads_of_pretraining_are_left_out_with_a_warning(run: Any, tmp_path: Path) -> None:
     config = changed(presets.bert_base(**SIZES, ids=IDS), heads=(HeadConfig("masked-language-model"),))
     model_of(config, "masked-language-modeling").save(tmp_path / "m")
     done = run("convert", "m", "--to", "ctranslate2", "--out", "out")
@@ -160,8 +147,6 @@ def test_heads_of_pretraining_are_left_out_with_a_warning(run: Command, tmp_path
 
 def test_another_output_is_refused_and_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interruption; then a planted fault: one weight of the converted network is wrong."""
-    from atento_cli.convert import comparison, ctranslate2_spec
-
     translator().save(tmp_path / "m")
 
     def interrupted(*arguments: object, **options: object) -> None:

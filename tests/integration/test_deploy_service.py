@@ -13,12 +13,8 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-import torch
 
-from atento.config import presets
-from atento.model import Model
-from atento.networks import build_network
-from atento.text import Tokenizer
+from test_convert import tiny_bert
 
 pytestmark = pytest.mark.slow
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -31,12 +27,6 @@ for place in /mnt "$PACKAGES"; do touch "$place/written" 2>/dev/null && exit 98;
 shift
 exec "$@"
 """
-
-
-def words(instruction: str) -> list[str]:
-    """The words of an instruction of the image that is a list."""
-    [line] = [line for line in (DEPLOY / "Containerfile").read_text().splitlines() if line.startswith(instruction)]
-    return re.findall(r'"([^"]+)"', line)
 
 
 def health_check(port: int) -> subprocess.CompletedProcess[str]:
@@ -54,26 +44,17 @@ def status(port: int, path: str, key: str = "") -> int:
         return error.code
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    tokenizer = Tokenizer.from_vocabulary("word", ["o", "gato", "pulou"])
-    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
-    sizes = {"vocab_size": tokenizer.vocab_size, "d_model": 8, "d_ff": 12, "n_layers": 1, "max_len": 16}
-    torch.manual_seed(0)
-    network = build_network(presets.bert_tiny(ids=ids | {"start": tokenizer.bos_id}, **sizes)).eval()
-    return Model(network, tokenizer, {"name": "tiny", "task": "embedding"}, None).save(tmp_path / "model")
-
-
-def test_the_service_runs_where_nothing_but_tmp_can_be_written(model: Path, tmp_path: Path) -> None:
+def test_the_service_runs_where_nothing_but_tmp_can_be_written(tmp_path: Path) -> None:
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "true"]).returncode:
         pytest.skip("this machine allows no namespaces (unshare -rm)")
     pytest.importorskip("fastapi", reason="fastapi is not installed (extra serve)")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [word.replace("8000", str(port)) for word in words("ENTRYPOINT")]
+    [line] = [line for line in (DEPLOY / "Containerfile").read_text().splitlines() if line.startswith("ENTRYPOINT")]
+    command = [word.replace("8000", str(port)) for word in re.findall(r'"([^"]+)"', line)]
     command = [sys.executable, "-m", "atento_cli.start", *command[1:], "tiny=/mnt", "--threads", "1"]
-    command = ["unshare", "-rm", "sh", "-c", CONFINED, "sh", str(model), *command]
+    command = ["unshare", "-rm", "sh", "-c", CONFINED, "sh", str(tiny_bert().save(tmp_path / "model")), *command]
     environment = os.environ | {"HOME": "/tmp", "PACKAGES": sys.prefix, "PYTHONDONTWRITEBYTECODE": "1"}
     refused = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert refused.returncode == 2 and "key" in refused.stderr  # beyond this machine it needs one

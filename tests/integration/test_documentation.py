@@ -2,7 +2,8 @@
 
 A page is one session in one folder: `bash` and `console` blocks are command lines, `yaml` blocks that begin with
 `# NAME.yaml` are files, `python` blocks are one program. A block that cannot run here has a comment right above it:
-`<!-- not run: the reason -->`. Models with a hub name are folders of that name with random weights.
+`<!-- not run: the reason -->`. Models with a hub name are folders of that name with random weights. The headings of
+docs/troubleshooting.md quote what is printed, and are held against the commands that print it.
 """
 
 import re
@@ -31,18 +32,14 @@ BLOCK = re.compile(r"^(?:<!-- (?P<reason>[^\n]+) -->\n)?```(?P<kind>\w*)\n(?P<te
 
 
 def code(page: Path) -> list[str]:
-    """The blocks of a page without comments."""
     found = [one for one in BLOCK.finditer(page.read_text("utf-8")) if one["kind"] != "text"]
     return [re.sub(r"\s*# .*", "", one["text"]) for one in found]
 
 
-def repeats(page: Path) -> bool:
-    """Whether a page in Portuguese has the code of the English one, which is run there."""
-    return page.name.endswith(".pt-BR.md") and code(page) == code(page.with_name(page.name.replace(".pt-BR", "")))
-
-
-PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not repeats(page))]
-FEWER_PAIRS = {"train": "120", "valid": "6", "test": "6"}
+PAGES = [ROOT / "README.md"]
+for page in sorted((ROOT / "docs").rglob("*.md")):  # those in Portuguese whose code is not that of the English ones
+    if not page.name.endswith(".pt-BR.md") or code(page) != code(page.with_name(page.name.replace(".pt-BR", ""))):
+        PAGES.append(page)
 SMALLER = {"TOKENIZER__VOCAB_SIZE": "400", "NETWORK__D_MODEL": "16", "NETWORK__D_FF": "32", "NETWORK__N_HEADS": "2"}
 SMALLER |= {"NETWORK__N_LAYERS": "1", "TRAINING__STEPS": "4", "TRAINING__PRECISION": "float32"}
 SMALLER |= {"TRAINING__BATCH_TOKENS": "120", "TRAINING__VALIDATE_EVERY": "4", "TRAINING__CHECKPOINT_EVERY": "2"}
@@ -52,7 +49,6 @@ HUB |= {"openai-community/gpt2": "gpt2", "google-t5/t5-small": "t5", "Helsinki-N
 HUB |= {"Helsinki-NLP/opus-mt-en-roa": "marian of languages", "facebook/nllb-200-distilled-600M": "nllb"}
 HUB |= {"facebook/m2m100_418M": "m2m_100", "facebook/mbart-large-50-many-to-many-mmt": "mbart50"}
 SLOW = {"search.md"}  # five searches, each with a process that imports torch; `test_search.py` runs the command
-ELSEWHERE = ("make ", "pip install ", ". .venv/bin/activate", "git clone ", "cd ", "python tools/")
 
 
 @dataclass(frozen=True)
@@ -84,8 +80,7 @@ def shortened(text: str) -> str:
 
 def command_lines(block: Block) -> list[str]:
     """Of a `console` block the lines behind `$ `, of a `bash` block all; a backslash joins lines."""
-    text = block.text.replace("\\\n", " ")
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in block.text.replace("\\\n", " ").splitlines()]
     if block.kind == "console":
         lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
     return [line for line in lines if line and not line.startswith("#")]
@@ -99,15 +94,12 @@ def shown(block: Block) -> list[str]:
 
 
 class Session:
-    """A page's folder, its Python names, and the machinery that runs its commands."""
-
     def __init__(self, server: ForkServer, folder: Path, demo: Path) -> None:
         self.server, self.folder, self.demo = server, folder, demo
         self.names: dict[str, Any] = {}
         self.recipes: list[Path] = []
 
     def run(self, block: Block, page: str) -> None:
-        """One block, by its language."""
         if block.kind in ("bash", "sh", "console"):
             printed = "".join(self.command(shortened(line), f"{page}:{block.line}") for line in command_lines(block))
             for line in shown(block) if printed else []:
@@ -132,7 +124,7 @@ class Session:
 
     def command(self, line: str, place: str) -> str:
         """One command line: `atento`, `echo`, `printf`, with pipes and a file for the output. What was printed."""
-        if line.startswith(ELSEWHERE):
+        if line.startswith(("make ", "pip install ", ". .venv/bin/activate", "git clone ", "cd ", "python tools/")):
             target = re.match(r"make (\w+)", line)
             assert not target or f"\n{target[1]}:" in (ROOT / "Makefile").read_text("utf-8"), f"{place}: {line}"
             if target and target[1] == "demo":
@@ -155,19 +147,7 @@ class Session:
         return printed
 
 
-def bring(folder: Path) -> None:
-    """The files of the reader of README.md, as it describes them: labelled texts, and pairs."""
-    pairs = {"train": write("train", 60), "valid": write("valid", 6), "test": write("combinations", 6)}
-    sources, targets = [pair.source for pair in pairs["train"]], [pair.target for pair in pairs["train"]]
-    files = {"train.en": sources, "train.pt": targets, "letter.en": sources[:3]}
-    files |= {f"{split}.tsv": [f"{one.source}\t{one.target}" for one in pairs[split]] for split in ("valid", "test")}
-    files |= {"reviews.tsv": [f"{text}\t{'positive' if 'a' in text else 'negative'}" for text in sources]}
-    for name, lines in files.items():
-        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
 def absent(path: Path) -> list[str]:
-    """The files and models that a recipe names and that are not there."""
     recipe = load_recipe(path, environment={}).recipe
     sources = [source for split in ("train", "valid", "test") for source in getattr(recipe.data, split)]
     named = [(one.file,) if one.file else (one.source, one.target) for one in sources if not one.world]
@@ -185,7 +165,7 @@ def environment(words: Sequence[str] = (), folder: Path = ROOT) -> dict[str, str
         written = load_recipe(folder / recipe if recipe.endswith(".yaml") else recipe, environment={}).recipe
         if written.init:
             smaller = {name: value for name, value in smaller.items() if not name.startswith(("NETWORK", "TOKENIZER"))}
-        for split, count in FEWER_PAIRS.items():
+        for split, count in {"train": "120", "valid": "6", "test": "6"}.items():
             if any(source.world for source in getattr(written.data, split)):
                 smaller[f"DATA__{split.upper()}__COUNT"] = count
         if any(word.startswith("init.unfreeze") for word in words):
@@ -205,7 +185,6 @@ def hub(scratch: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def demo(server: ForkServer, scratch: Path) -> Path:
-    """What `make demo` leaves behind, smaller."""
     words = ("train", "micro-world-en-pt", "--out", "demo")
     server.good(*words, cwd=scratch, env=environment(words))
     return scratch / "demo"
@@ -239,7 +218,13 @@ def session(server: ForkServer, scratch: Path, demo: Path, hub: Path, monkeypatc
 def test_the_blocks_of_a_page_run_in_their_order(session: Session, page: Path) -> None:
     """In an empty folder, but for files of the README; all recipes name files that are there in the end."""
     if page.name == "README.md":
-        bring(session.folder)
+        pairs = {"train": write("train", 60), "valid": write("valid", 6), "test": write("combinations", 6)}
+        sources, targets = [pair.source for pair in pairs["train"]], [pair.target for pair in pairs["train"]]
+        files = {"train.en": sources, "train.pt": targets, "letter.en": sources[:3]}
+        files |= {f"{split}.tsv": [f"{p.source}\t{p.target}" for p in pairs[split]] for split in ("valid", "test")}
+        files |= {"reviews.tsv": [f"{text}\t{'positive' if 'a' in text else 'negative'}" for text in sources]}
+        for name, lines in files.items():
+            (session.folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     for block in blocks(page):
         session.run(block, page.name)
     for recipe in session.recipes:
@@ -294,3 +279,36 @@ def test_the_readme_shows_what_notes_prints(session: Session) -> None:
     shown = [re.sub(r"\d+\\\.\d+\\? s\b", r"[\\d.]+ s", re.escape(line)).replace(r"\.\.\.", ".*") for line in lines]
     printed = (done.stdout + done.stderr).splitlines()
     assert len(shown) == len(printed) and all(map(re.fullmatch, shown, printed)), (shown, printed)
+
+
+TROUBLES = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+HEADINGS = re.findall(r"^### `((?:error|warning): .+)`$", TROUBLES, flags=re.M)
+FILES = {"three.en": b"a\nb\nc\n", "two.pt": b"x\ny\n", "latin.en": b"ok\nn\x81o\n", "broken.tsv": b"x\ty\nonly\n"}
+FILES |= {"uneven.yaml": b"task: translation\ndata: {train: {source: three.en, target: two.pt}}\n"}
+FILES |= {"absent.yaml": b"task: translation\ndata: {train: {source: no.en, target: no.pt}}\n"}
+FILES |= {"latin.yaml": b"task: translation\ndata: {train: {source: latin.en, target: two.pt}}\n"}
+FILES |= {"broken.yaml": b"task: translation\ndata: {train: {file: broken.tsv, source: 0, target: 1}}\n"}
+FILES |= {"nodata.yaml": b"task: translation\n", "other/notes.txt": b"not a run\n"}
+WORLD = ("train", "micro-world-en-pt")
+COMMANDS = {"no recipe named": ("config", "check", "micro-world-en")}
+COMMANDS |= {"unknown key": ("config", "check", "micro-world-en-pt", "training.stepz=3")}
+COMMANDS |= {"data is missing": ("config", "check", "nodata.yaml")}
+COMMANDS |= {"has no effect": ("config", "check", "micro-world-en-pt", "training.epochs=1", "training.steps=2")}
+COMMANDS |= {"no such file": ("train", "absent.yaml"), "must correspond to line N": ("train", "uneven.yaml")}
+COMMANDS |= {"not UTF-8": ("train", "latin.yaml"), "1 column separated": ("train", "broken.yaml")}
+COMMANDS |= {"not a run;": (*WORLD, "--out", "other"), "no model at": ("translate", "nothing", "three.en")}
+COMMANDS |= {"a run of another recipe": ("train", "tiny.yaml", "network.d_model=32", "--out", "run", "--threads", "1")}
+COMMANDS |= {"cannot continue": ("generate", "run", "three.en"), "neither a run": ("translate", "other", "three.en")}
+
+
+@pytest.mark.parametrize(("words", "command"), COMMANDS.items(), ids=COMMANDS)
+def test_the_page_of_troubles_quotes_messages(server: ForkServer, here: Path, words: str, command: list[str]) -> None:
+    for name, content in FILES.items():
+        (here / name).parent.mkdir(exist_ok=True)
+        (here / name).write_bytes(content)
+    done = server.run(*command, cwd=here)
+    (heading,) = [heading for heading in HEADINGS if words in heading]
+    said = ".+".join(re.escape(part.strip()) for part in heading.split("…"))
+    assert re.search(said, done.stderr, flags=re.S), f"{heading}\n{done.stderr}"
+    assert done.status == (0 if heading.startswith("warning") else 2)
+    assert len(re.findall(r"^### ", TROUBLES, flags=re.M)) >= 20

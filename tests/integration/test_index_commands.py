@@ -20,7 +20,6 @@ TABLE = 'id,lang,text\n1,en,The cat sleeps.\n2,pt,O gato dorme.\n3,en,\n4,en,"Th
 
 @pytest.fixture(scope="module")
 def made(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a table and its index."""
     place = tmp_path_factory.mktemp("find")
     (place / "table.csv").write_text(TABLE, encoding="utf-8")
     done = server.run("index", "table.csv", MODEL, "--out", "i", "--columns", "text,lang,id", cwd=place)
@@ -93,7 +92,6 @@ def test_bad_input_changes_nothing(server: ForkServer, made: Path, command: str,
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """An encoder with an index, and a ranker."""
     folder = tmp_path_factory.mktemp("service")
     subwords = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=200), iter(SOURCES))
     ranker = random_model(subwords, "ranking", "bos-eos", architecture="encoder", heads=(HeadConfig("regression"),))
@@ -154,9 +152,7 @@ def test_bad_fields_are_named(service: Served, body: dict[str, Any], status: int
     assert said in error["message"] and (param is None or (error["param"] or "") == param)
 
 
-def test_a_service_starts_with_no_wrong_index_and_says_it_has_none(
-    service: Served, server: ForkServer, tmp_path: Path
-) -> None:
+def test_a_service_has_no_wrong_index_and_says_it_has_none(service: Served, server: ForkServer, tmp_path: Path) -> None:
     for words, said in (
         (["serve", "micro-world-tense", "--index", str(service.folders["i"])], "was made by another model"),
         (["serve", MODEL, "--index", str(tmp_path / "none")], "is no index: it does not exist"),

@@ -20,29 +20,19 @@ from conftest import in_small_process
 from test_checkpoint_disk import on_a_small_disk
 from test_checkpoint_kill import EVERY, every_death, folder  # noqa: F401
 
-STATE = State("a-model", "0" * 64, 4, "float32", ())
-
-
-def documents(*texts: str) -> list[Document]:
-    return [Document(text, line) for line, text in enumerate(texts, 1)]
-
 
 def ones(count: int) -> tuple[Any, Any]:
     return np.full((count, 4), 0.5, dtype=np.float32), np.ones(count, dtype=np.float32)
 
 
-def vectors_of(model: object, texts: list[str], *, query: bool = False) -> Any:
-    return ones(len(texts))[0]
-
-
 def made(index: Path, *texts: str) -> None:
-    with writing(index, STATE) as writer:
-        writer.commit([writer.segment(documents(*texts), *ones(len(texts)))])
+    with writing(index, State("a-model", "0" * 64, 4, "float32", ())) as writer:
+        writer.commit([writer.segment([Document(text, line) for line, text in enumerate(texts, 1)], *ones(len(texts)))])
 
 
 def opened(path: Path) -> Index:
     """An index that asks no model."""
-    text_index.search_vectors = vectors_of  # in a process of its own
+    text_index.search_vectors = lambda model, texts, **query: ones(len(texts))[0]  # in a process of its own
     index = Index(path)
     index._model = object()  # type: ignore[assignment]
     return index

@@ -1,7 +1,6 @@
 """Learned metrics on the command line: what they print, read and refuse."""
 
 import json
-import os
 import sys
 import types
 from pathlib import Path
@@ -26,7 +25,9 @@ from atento_cli.convert.unpickle import unpickle
 from atento_world import write
 from comet_folders import CASES, write_comet
 from failing import fails
+from test_convert import Evil
 
+ENCODER = str(shipped_models()["micro-world-mlm"])
 OUTPUTS = ["The cat is on the mat.", "Good day.", ""]
 REFERENCES = ["The cat is sitting on the mat.", "Good day.", "Good day."]
 
@@ -37,11 +38,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, lines in {"out": OUTPUTS, "ref": REFERENCES, "other": REFERENCES[::-1], "short": ["Hi."]}.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
     return tmp_path
-
-
-@pytest.fixture(scope="module")
-def encoder() -> str:
-    return str(shipped_models()["micro-world-mlm"])
 
 
 @pytest.fixture(scope="module")
@@ -78,20 +74,20 @@ def refused(*arguments: str) -> str:
     return str(error)
 
 
-def test_bertscore_with_interval_gate_and_another_system(files: Path, encoder: str) -> None:
-    line = run("bertscore", "out", "ref", "--model", encoder, "--interval").stdout
+def test_bertscore_with_interval_gate_and_another_system(files: Path) -> None:
+    line = run("bertscore", "out", "ref", "--model", ENCODER, "--interval").stdout
     assert line.startswith("BERTScore 0.")
     assert line.endswith(" model:micro-world-mlm|layer:2|idf:no|rescaled:no|nrefs:1\n")
-    done = run("bertscore", "ref", "ref", "other", "--model", encoder, "--against", "out", "--json")
+    done = run("bertscore", "ref", "ref", "other", "--model", ENCODER, "--against", "out", "--json")
     record = json.loads(done.stdout)
     assert record["value"] == pytest.approx(1, abs=1e-6) and record["parts"]["count"] == 3
     assert record["against"]["value"] < 1 and record["settings"].endswith("nrefs:2")
-    missed = run("bertscore", "out", "ref", "--model", encoder, "--idf", "--layer", "0", "--fail-under", "recall=0.9")
+    missed = run("bertscore", "out", "ref", "--model", ENCODER, "--idf", "--layer", "0", "--fail-under", "recall=0.9")
     assert missed.exit_code == 3 and "|layer:0|idf:yes|" in missed.stdout
 
 
-def test_bad_inputs_are_one_sentence(files: Path, encoder: str) -> None:
-    model = f"--model {encoder}"
+def test_bad_inputs_are_one_sentence(files: Path) -> None:
+    model = f"--model {ENCODER}"
     for line, said in {
         "bertscore out ref": "bertscore is computed by a model: give its folder, --model FOLDER",
         f"bertscore out {model}": "bertscore compares outputs with references: got none",
@@ -120,11 +116,11 @@ def test_comet_reads_sources_without_the_prefix_of_their_task_and_kiwi_no_refere
     assert sources_of(split, []) == split["source"] and sources_of(Split({"text": ["a"]}, ""), ["a"]) is None
 
 
-def test_each_bad_input_of_comet_is_one_sentence(files: Path, comet: Path, encoder: str) -> None:
+def test_each_bad_input_of_comet_is_one_sentence(files: Path, comet: Path) -> None:
     ours, kiwi, theirs = (str(comet / name) for name in ("comet", "comet-kiwi", "theirs-comet"))
     sources, read = ("--source", "ref"), "comet out ref --source ref"
     alone = "comet-kiwi compares outputs with their sources alone, without references: got references"
-    none = f"{encoder} has no head of comet: metric.json is missing, which `atento convert` writes"
+    none = f"{ENCODER} has no head of comet: metric.json is missing, which `atento convert` writes"
     unread = f"{theirs} is as COMET writes it: `atento convert {theirs} --to atento --out DIR` reads it"
     short = "line N of short must correspond to line N of ref: got 1 and 3 lines"
     unsaid = "comet reads the source of each output: got none (`sources`, or --source FILE)"
@@ -134,7 +130,7 @@ def test_each_bad_input_of_comet_is_one_sentence(files: Path, comet: Path, encod
         f"{read} --model {ours} ref": "comet takes one reference for each output: got 2 sets of references",
         read: "comet is computed by a model: give its folder, --model FOLDER",
         f"comet out ref --source short --model {ours}": short,
-        f"{read} --model {encoder}": none,
+        f"{read} --model {ENCODER}": none,
         f"{read} --model {kiwi}": f"{kiwi} has the head of comet-kiwi, not of comet",
         f"{read} --model {theirs}": unread,
         f"{read} --model {ours} --idf": "--idf has no effect on comet",
@@ -146,13 +142,6 @@ def test_each_bad_input_of_comet_is_one_sentence(files: Path, comet: Path, encod
         (lacking / "metric.json").write_text(json.dumps({name: settings[name] for name in settings if name != key}))
         said = f"{lacking}/metric.json is damaged: it lacks the key {key!r}"
         assert refused("comet", "out", "ref", *sources, "--model", str(lacking)) == said
-
-
-class Evil:
-    """What a hostile file does when it is unpickled."""
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.system, ("touch mark",)
 
 
 def refused_checkpoint(folder: Path) -> str:
@@ -173,7 +162,7 @@ def test_a_checkpoint_that_is_not_comets_is_refused(files: Path) -> None:
         lacks_gamma = refused_checkpoint(files / "theirs")
     no_metric, gamma = "the checkpoint is not that of a metric of COMET", "layerwise_attention.gamma"
     assert lacks_gamma == f"{files}/theirs: {no_metric}: it lacks the key {gamma!r}"
-    torch.save({"state_dict": {}, "callbacks": Evil()}, checkpoint)
+    torch.save({"state_dict": {}, "callbacks": Evil(files / "mark")}, checkpoint)
     unread = "model.ckpt cannot be read: it holds more than weights, and is not loaded"
     assert refused_checkpoint(files / "theirs") == f"{files}/theirs: {unread}" and not (files / "mark").exists()
     (files / "theirs" / "config.json").unlink()
@@ -234,7 +223,7 @@ def test_it_validates_and_evaluates(files: Path, comet: Path) -> None:
         atento.evaluate(shipped_models()["micro-world-tense"], [("I see.", "past")], metrics="comet:nowhere")
 
 
-def test_it_chooses_among_candidates(comet: Path, encoder: str) -> None:
+def test_it_chooses_among_candidates(comet: Path) -> None:
     """Minimum Bayes risk by each learned metric; comet-kiwi ranks an n-best list."""
     model, text = load("micro-world-en-pt"), "I see a cat."
     beam: Any = {"candidates": 4, "candidates_from": "beam"}
@@ -247,7 +236,7 @@ def test_it_chooses_among_candidates(comet: Path, encoder: str) -> None:
     written = model.translations([text, "I see a dog."], mbr=f"comet:{comet / 'comet'}", **beam)[0][0]
     assert written.text == max(expected, key=expected.__getitem__)
     assert written.hypothesis.score == pytest.approx(expected[written.text], abs=1e-5)
-    assert model.translate(text, mbr=f"bertscore:{encoder}", **beam) in kept
+    assert model.translate(text, mbr=f"bertscore:{ENCODER}", **beam) in kept
     fails(atento.AtentoError, r"`mbr` comet:MODEL names a model folder: got none", model.translate, text, mbr="comet")
     with pytest.raises(atento.AtentoError, match=r"'aggregated'|aggregated"):
-        model.translate(text, mbr=f"bertscore:{encoder}", mbr_method="aggregated", **beam)
+        model.translate(text, mbr=f"bertscore:{ENCODER}", mbr_method="aggregated", **beam)

@@ -47,20 +47,17 @@ def owner(run: Path) -> int:
 @pytest.mark.slow  # test_run_resume.py has the same of one run
 def test_a_search_that_is_stopped_and_killed_ends_as_an_undisturbed_one(server: ForkServer, folder: Path) -> None:
     printed = json.loads(server.good(*HALVING, "--out", "calm", "--json", cwd=folder).stdout)
-
     running = server.start(*HALVING, "--out", "hit", cwd=folder)
     wait_for(running, folder / "hit" / "trial-0001" / "checkpoints")
     os.kill(running.pid, signal.SIGTERM)
     stopped = running.end()
     assert stopped.status == 75 and "run the same command to resume" in stopped.stderr and not stopped.stdout
-
     running = server.start(*HALVING, "--out", "hit", cwd=folder)
     wait_for(running, folder / "hit" / "trial-0002" / "checkpoints")
     trial = owner(folder / "hit" / "trial-0002")
     os.kill(running.pid, signal.SIGKILL)
     assert running.end().status == -signal.SIGKILL
     until(lambda: not Path(f"/proc/{trial}").exists(), 20)  # the trial ends with its search
-
     done = server.run(*HALVING, "--out", "hit", cwd=folder)
     assert done.status == 0 and "resuming hit" in done.stderr, done.stderr
     assert results(folder / "hit") == results(folder / "calm")
@@ -70,7 +67,6 @@ def test_a_search_that_is_stopped_and_killed_ends_as_an_undisturbed_one(server: 
     assert [rung["step"] for rung in best["rungs"]] == [8, 24]
     assert best["score"] == max(record["score"] for record in results(folder / "calm"))
     assert differences(folder / "hit" / best["trial"], folder / "calm" / best["trial"]) == []
-
     # a trial that paused at a rung is the run that its recipe gives: a cosine has its whole length
     done = server.run("train", "calm/best.yaml", "--out", "again", "--threads", "1", cwd=folder)
     assert done.status == 0 and differences(folder / "again", folder / "calm" / best["trial"]) == [], done.stderr

@@ -11,27 +11,20 @@ from pathlib import Path
 import pytest
 
 from atento.base.errors import ModelError
-from atento.model import Model, load
+from atento.model import load
 from atento_serve.engine.process import WorkerProcess, threads_of
 from atento_serve.jobs import Failed, Job, Usage
 from atento_serve.settings import ModelSettings
 from http_service import until
-from serving import TEXTS, small_model, small_tokenizer
-from test_serve_engine import LIMITS, LONG, Running, job, under_load
+from serving import TEXTS
+from test_serve_engine import LIMITS, LONG, Running, job, under_load, write_small_models
 
 pytestmark = pytest.mark.usefixtures("modules_are_forked")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "writer"
-    small_model(small_tokenizer(), "encoder-decoder", 1.2).save(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(folder: Path) -> Model:
-    return load(folder)
+    return write_small_models(tmp_path_factory.mktemp("models"))["writer"]
 
 
 @pytest.fixture
@@ -55,13 +48,13 @@ def long_jobs(running: Running, count: int) -> list[int]:
 
 
 @pytest.mark.filterwarnings("ignore:the exact search")
-def test_workers_share_jobs_and_answer_as_the_model_alone(running: Running, model: Model) -> None:
+def test_workers_share_jobs_and_answer_as_the_model_alone(running: Running, folder: Path) -> None:
     assert len(set(running.pids("writer"))) == 2
     assert sorted(Counter(long_jobs(running, 6)).values()) == [3, 3]
     for number in range(6):
         running.loop.call_soon_threadsafe(running.engine.cancel, f"long{number}")
     until(lambda: running.engine.stats("writer").in_flight == 0)
-    assert under_load(running, model, 60, 16, seed=3) == []
+    assert under_load(running, load(folder), 60, 16, seed=3) == []
 
 
 @pytest.mark.slow  # test_serve_http_faults kills one through HTTP

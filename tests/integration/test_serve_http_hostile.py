@@ -19,12 +19,11 @@ from typing import Any
 import httpx
 import pytest
 
-from http_service import HTTP, Served, held, served, until, write_models
+from http_service import HTTP, Served, held, served, spent, until, write_models
 
 FIRST = "I love the big dog."
 DEADLINE, LATE = 6.0, 2.0  # seconds: the limit of the service, and how much later an answer may come
 MOST = 200 << 20  # bytes of the process that answers HTTP
-PLAIN = {"q": FIRST, "source": "en", "target": "pt"}
 Sent = dict[str, Any]
 """The arguments of a POST request, with its path as `url`."""
 
@@ -43,7 +42,7 @@ def upload(name: str, content: bytes, **fields: str) -> Sent:
 
 
 def texts(text: object, **fields: object) -> Sent:
-    return {"url": "/translate", "json": PLAIN | {"q": text} | fields}
+    return {"url": "/translate", "json": {"q": FIRST, "source": "en", "target": "pt"} | {"q": text} | fields}
 
 
 def raw(content: bytes, url: str = "/translate", kind: str = "application/json") -> Sent:
@@ -106,7 +105,6 @@ def drawn(draw: Random, size: int) -> list[Sent]:
 
 
 def answered(service: Served, sent: Sent) -> tuple[int, float]:
-    """The status of an answer, and the seconds that it took."""
     began = time.monotonic()
     with httpx.Client(base_url=service.url, **HTTP) as client:
         status = client.post(**sent).status_code
@@ -146,12 +144,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     limits = ["--limit", f"deadline={DEADLINE}", "--threads", "1"]
     with served([str(folder), *limits], python=sys.executable) as running:  # not forked from a process with PyTorch
         yield running
-
-
-def spent(pid: int) -> float:
-    """Seconds of the processor that a process has taken."""
-    row = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(row[11]) + int(row[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def flooded(service: Served, inputs: list[Sent]) -> None:

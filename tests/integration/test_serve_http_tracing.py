@@ -5,7 +5,6 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,58 +25,50 @@ from http_service import SOURCES, served, write_models
 from serving import small_model, small_tokenizer
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra tracing is not installed")
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from atento_serve.http.tracing import Tracing
+
 SECRET = "blueberry"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.fixture(scope="module")
 def ranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that gives pairs of texts a number."""
     model = small_model(small_tokenizer(), "encoder", heads=(HeadConfig("regression"),))
     model.config |= {"task": "regression", "pairs": True}  # type: ignore[operator]
     return model.save(tmp_path_factory.mktemp("ranker") / "ranker")
 
 
-def with_service(folder: Path, use: Callable[[httpx.AsyncClient], Coroutine[Any, Any, None]], tracing: Any) -> None:
-    """Run something with a client of the application over a real engine."""
-
-    async def run() -> None:
-        limits, models = Limits(), {"ranker": ModelSettings("ranker", str(folder), device="cpu", threads=1)}
-        engine = Engine(models, limits)
-        await engine.start()
-        try:
-            metrics = Metrics(lambda: {name: engine.stats(name) for name in models})
-            service = Service(engine, models, limits, Clients([], limits), metrics, Log(quiet=True))
-            transport = httpx.ASGITransport(application(service, tracing=tracing))
-            async with httpx.AsyncClient(transport=transport, base_url="http://service", timeout=60) as client:
-                await use(client)
-        finally:
-            await engine.close()
-
-    asyncio.run(run())
-
-
 def test_each_request_is_a_span_and_a_model_of_one_number_ranks(ranker: Path) -> None:
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-    from opentelemetry.trace import SpanKind, StatusCode
-
-    from atento_serve.http.tracing import Tracing
-
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     query, texts = f"{SECRET} {SOURCES[0]}", [f"{text} {SECRET}" for text in SOURCES[1:4]]
     answers: list[httpx.Response] = []
 
-    async def use(client: httpx.AsyncClient) -> None:
-        body = {"query": query, "documents": texts}
-        answers.append(await client.post("/rerank", json=body, headers={"traceparent": PARENT}))
-        answers.append(await client.post("/rerank", json={"query": query, "texts": texts, "raw_scores": True}))
-        answers.append(await client.post("/models/ranker", json={"parameters": {SECRET: 1}}))
-        answers.append(await client.get(f"/{SECRET}"))
+    async def run() -> None:
+        limits, models = Limits(), {"ranker": ModelSettings("ranker", str(ranker), device="cpu", threads=1)}
+        engine = Engine(models, limits)
+        await engine.start()
+        try:
+            metrics = Metrics(lambda: {name: engine.stats(name) for name in models})
+            service = Service(engine, models, limits, Clients([], limits), metrics, Log(quiet=True))
+            transport = httpx.ASGITransport(application(service, tracing=Tracing(provider)))
+            async with httpx.AsyncClient(transport=transport, base_url="http://service", timeout=60) as client:
+                body = {"query": query, "documents": texts}
+                answers.append(await client.post("/rerank", json=body, headers={"traceparent": PARENT}))
+                answers.append(await client.post("/rerank", json={"query": query, "texts": texts, "raw_scores": True}))
+                answers.append(await client.post("/models/ranker", json={"parameters": {SECRET: 1}}))
+                answers.append(await client.get(f"/{SECRET}"))
+        finally:
+            await engine.close()
 
-    with_service(ranker, use, Tracing(provider))
+    asyncio.run(run())
     model: atento.Model = atento.load(ranker, device="cpu")
     numbers = model.similarity([query] * 3, texts)
     ranked = sorted(range(3), key=lambda number: -numbers[number])
@@ -87,7 +78,6 @@ def test_each_request_is_a_span_and_a_model_of_one_number_ranks(ranker: Path) ->
     assert [row["relevance_score"] for row in results] == pytest.approx(expected, abs=1e-5)
     raw = [row["score"] for row in answers[1].json()]
     assert raw == pytest.approx([numbers[number] for number in ranked], abs=1e-4)
-
     spans = exporter.get_finished_spans()
     assert [span.name for span in spans] == ["POST /rerank", "POST /rerank", "POST /models/{id:path}", "GET unknown"]
     first = spans[0]
@@ -110,8 +100,6 @@ def test_each_request_is_a_span_and_a_model_of_one_number_ranks(ranker: Path) ->
 
 @pytest.mark.slow
 def test_the_service_sends_spans_where_the_standard_variables_say(tmp_path: Path) -> None:
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
     received: list[bytes] = []
 
     class Collector(BaseHTTPRequestHandler):

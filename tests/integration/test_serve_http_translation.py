@@ -6,7 +6,6 @@ import re
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
-from html.parser import HTMLParser
 from typing import Any
 from urllib.error import HTTPError
 
@@ -16,7 +15,7 @@ import pytest
 import atento
 from atento.model import Model
 from atento.text.documents.document_sentences import _NOT_TEXT, DocumentSentences
-from atento.text.documents.html_text import parts_of, read_html
+from atento.text.documents.html_text import read_html
 from atento.text.documents.segments import TextDocument
 from http_service import SOURCES, Served, served, until
 
@@ -82,7 +81,6 @@ def test_broken_html_loses_nothing(document: str) -> None:
     assert page.written(page.sentences) == document.encode()
     changed = page.written([f"{sentence} " for sentence in page.sentences]).decode()
     assert "".join(html.unescape(changed).split()) == "".join(html.unescape(document).split())
-    assert "".join(part.text for part in parts_of(document)) == html.unescape(document)
 
 
 def test_hard_html_is_read_beside_other_requests_and_the_end_is_heard(service: Served) -> None:
@@ -105,22 +103,6 @@ def test_hard_html_is_read_beside_other_requests_and_the_end_is_heard(service: S
         reading = pool.submit(translated, other, "<code></x>" * 100_000 + SOURCES[0], format="html")
         until(lambda: "atento_requests_in_flight 2.0" in other.get("/metrics").text or reading.done())  # and this one
         assert other.end(seconds=10.0) == 0 and reading.result()["translatedText"]
-
-
-def test_the_parts_of_html_have_the_texts_that_another_reader_finds() -> None:
-    class Texts(HTMLParser):
-        def __init__(self) -> None:
-            super().__init__()
-            self.texts: list[str] = []
-
-        def handle_data(self, data: str) -> None:
-            self.texts.append(data)
-
-    reader = Texts()
-    document = "<div>one <b>two</b>&eacute;<p>three\n<i>four</i></div>"
-    reader.feed(document)
-    reader.close()
-    assert "".join(part.text for part in parts_of(document) if part.kind == "text") == "".join(reader.texts)
 
 
 def test_lists_auto_and_alternatives(service: Served, model: Model) -> None:

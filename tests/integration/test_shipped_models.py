@@ -95,7 +95,6 @@ def test_what_a_name_means(server: ForkServer, tmp_path: Path, monkeypatch: pyte
     Path("micro-world-mlm").mkdir()
     assert find_model("micro-world-mlm") == Path("micro-world-mlm")
     refused(server.run("fill", "micro-world-mlm", cwd=tmp_path, stdin="a\n"), "neither a run")
-
     monkeypatch.setattr("atento.models.model_folder.fetched", lambda *_: pytest.fail("asked the hub"))
     for name, said in (
         ("micro-world-pt-en", r"did you mean .*micro-world-en-pt.*\?$"),

@@ -37,8 +37,7 @@ class Loaded(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        known = dict(attrs)
-        if tag == "link" and known.get("rel") in ("canonical", "alternate", "next", "prev"):
+        if tag == "link" and dict(attrs).get("rel") in ("canonical", "alternate", "next", "prev"):
             return
         self.found += [value for name, value in attrs if (tag, name) in LOADS and value]
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -53,8 +54,7 @@ def test_each_family_has_its_own_diagram(browser: Any, studio: Served) -> None:
         image = seen.page.locator("img.diagram")
         image.evaluate("image => image.decode()")
         assert image.evaluate("image => image.naturalWidth") > 100, model
-        facts = seen.text(".facts")
-        assert f"{sum(p.numel() for p in network.parameters()):,}" in facts, model
+        assert f"{sum(p.numel() for p in network.parameters()):,}" in seen.text(".facts"), model
 
 
 def test_the_address_restores_the_view_and_a_link_is_copied_with_its_sentence(browser: Any, studio: Served) -> None:
@@ -122,15 +122,11 @@ def test_both_languages_have_the_same_texts(browser: Any, studio: Served) -> Non
     english, portuguese = texts = seen.page.evaluate(f"async () => Promise.all(['en', 'pt-BR'].map({read}))")
     assert english.keys() == portuguese.keys() and len(english) > 80
     assert all(text.strip() for one in texts for text in one.values())
-    places = [{key: sorted(set(_places(text))) for key, text in one.items()} for one in texts]
+    places = [{key: set(re.findall(r"\{(.*?)\}", text)) for key, text in one.items()} for one in texts]
     assert places[0] == places[1]
     seen.page.select_option("#language", "pt-BR")
     assert seen.wait().page.locator("h1").text_content() == portuguese["screen.models"]
     assert seen.page.evaluate("document.documentElement.lang") == "pt-BR" and seen.complaints == []
-
-
-def _places(text: str) -> list[str]:
-    return [part.partition("}")[0] for part in text.split("{")[1:]]
 
 
 def test_no_text_becomes_markup_and_a_screen_that_cannot_be_fed_says_why(browser: Any, studio: Served) -> None:
@@ -238,24 +234,15 @@ def test_the_service_shows_it_only_when_told_and_with_its_key(browser: Any, stud
     assert service.get("/studio/").status_code == 404
 
 
-SLOW_HALF = pytest.mark.slow  # the gate has each screen and each theme, not each screen in each theme
-
-
 @pytest.mark.parametrize(
     ("theme", "half"),
-    [("light", 0), ("dark", 1), *(pytest.param(*case, marks=SLOW_HALF) for case in (("light", 1), ("dark", 0)))],
+    [("light", 0), ("dark", 1), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("light", 1), ("dark", 0)))],
 )
 def test_axe_finds_nothing(browser: Any, studio: Served, theme: str, half: int) -> None:
-    pytest.importorskip("axe_playwright_python", reason="axe is not installed")
     seen = StudioPage(browser, studio, color_scheme=theme, bypass_csp=True)
     for screen in [*SCREENS][half::2]:
         assert seen.go(screen, **SCREENS[screen]).axe() == [], screen
-
-
-@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=SLOW_HALF)])
-def test_axe_finds_nothing_where_a_screen_cannot_be_fed(browser: Any, studio: Served, theme: str) -> None:
-    pytest.importorskip("axe_playwright_python", reason="axe is not installed")
-    assert StudioPage(browser, studio, color_scheme=theme, bypass_csp=True).go("models", model="rnn-lm").axe() == []
+    assert seen.go("models", model="rnn-lm").axe() == []  # which cannot be fed
 
 
 def test_it_fits_a_small_window(browser: Any, studio: Served) -> None:

@@ -33,8 +33,7 @@ def test_a_word_is_pinned_by_any_of_its_tokens(browser: Any, studio: Served) -> 
     seen = StudioPage(browser, studio).go("heads", model="llama", words=1)
     seen.go("heads", model="llama", words=1, pin=f"source-{inner + 1}")  # behind <s>; the chips are not drawn again
     pressed = seen.page.locator(".strip .chip[aria-pressed=true]")
-    label = str(pressed.text_content())
-    assert pressed.count() == 1 and label == TEXT.split()[words[inner] or 0].strip(".")
+    assert pressed.count() == 1 and str(pressed.text_content()) == TEXT.split()[words[inner] or 0].strip(".")
     before = int(str(pressed.get_attribute("data-token")).partition("-")[2])
     assert before < inner + 1 < int(str(pressed.get_attribute("data-end")))
     seen.page.keyboard.press("ArrowRight")
@@ -209,7 +208,16 @@ def test_the_seed_of_the_command_line_is_that_of_the_draws(browser: Any, shipped
 def test_each_refusal_that_is_translated_is_one_of_the_code(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("models", language="pt-BR")
     pairs = seen.page.evaluate("async () => (await import('/studio/refusals.js')).REFUSALS")
-    whole, patterns = _sentences()
+    whole, patterns = set[str](), list[str]()  # the texts of the code, and of those in which something is filled in
+    for root in (Path(atento.__file__).parent, Path(atento_serve.__file__).parent):
+        for node in (node for file in root.rglob("*.py") for node in ast.walk(ast.parse(file.read_text("utf-8")))):
+            if isinstance(node, ast.JoinedStr):
+                texts = [one.value if isinstance(one, ast.Constant) else None for one in node.values]
+                parts = [".+" if text is None else re.escape(str(text)) for text in texts]
+                if sum(len(part) for part in parts if part != ".+") > 12:
+                    patterns.append("".join(parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > 12:
+                whole.add(node.value)
     known = re.compile("|".join(patterns), re.DOTALL)
     for english, portuguese in pairs:
         assert english in whole or known.fullmatch(english), english
@@ -244,19 +252,3 @@ def test_diagrams_are_in_the_language_of_the_page(browser: Any, studio: Served) 
     said = "async all => { const {boxed} = await import('/studio/i18n.js'); return all.map(boxed); }"
     known = seen.page.evaluate(said, sorted(boxes))
     assert {english for english, other in zip(sorted(boxes), known) if english == other} <= SAME
-
-
-def _sentences() -> tuple[set[str], list[str]]:
-    """The texts of the code, and patterns of those in which something is filled in."""
-    whole, patterns = set[str](), list[str]()
-    for root in (Path(atento.__file__).parent, Path(atento_serve.__file__).parent):
-        for file in root.rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.JoinedStr):
-                    texts = [one.value if isinstance(one, ast.Constant) else None for one in node.values]
-                    parts = [".+" if text is None else re.escape(str(text)) for text in texts]
-                    if sum(len(part) for part in parts if part != ".+") > 12:
-                        patterns.append("".join(parts))
-                elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > 12:
-                    whole.add(node.value)
-    return whole, patterns

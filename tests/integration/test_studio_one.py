@@ -144,7 +144,6 @@ def test_a_masked_text_and_a_pair_are_traced_as_they_are_read(studio: Served) ->
 
 @pytest.fixture(scope="module")
 def deep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str]]:
-    """A model of 12 layers and 12 heads, and a text of about 500 tokens."""
     subwords = tokenizer()
     sizes: dict[str, Any] = {"n_layers": 12, "n_heads": 12, "d_model": 48, "d_ff": 64}
     model = random_model(subwords, "language-modeling", "bos", architecture="decoder", **sizes)
@@ -304,13 +303,11 @@ def test_an_encoder_ends_in_what_it_predicts(browser: Any, small: Served, kind: 
 
 def test_each_of_several_masks_is_shown(browser: Any, small: Served) -> None:
     """What is expected stands behind each; the one that is pressed is said in the end, with Python's shares."""
-    text = "O gato vê a casa velha."
-    seen = StudioPage(browser, small).go("one", model="micro-world-mlm", text=text, masked="1,4")
+    seen = StudioPage(browser, small).go("one", model="micro-world-mlm", text="O gato vê a casa velha.", masked="1,4")
     page, model = seen.page, atento.load("micro-world-mlm")
     mask = model.tokenizer.specials.roles["mask"]
     assert page.locator("#line [aria-pressed=true]").all_text_contents() == ["gato", "casa"]
-    names = page.locator(".river .name.encoder").all_text_contents()
-    places = [at for at, name in enumerate(names) if name == mask]
+    places = [at for at, name in enumerate(page.locator(".river .name.encoder").all_text_contents()) if name == mask]
     assert len(places) == 2
     template = special_tokens_of(model.network.config, model.tokenizer, model.config.get("template"))
     ids, _ = template.apply(model.tokenizer.encode_with_mask(f"O {mask} vê a {mask} velha."))
@@ -413,7 +410,6 @@ def test_hostile_texts_motion_and_portuguese(browser: Any, studio: Served) -> No
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_axe_finds_nothing_in_any_part(browser: Any, studio: Served, scheme: str, width: int) -> None:
-    pytest.importorskip("axe_playwright_python", reason="axe is not installed")
     seen = StudioPage(browser, studio, width=width, color_scheme=scheme, bypass_csp=True)
     for part in ("head-cross-0-1", "forward-decoder-0", "end"):
         assert seen.go("one", model="en-pt", target="o gato", part=part).axe() == [], part

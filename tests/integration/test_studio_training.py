@@ -44,9 +44,7 @@ def append(run: Path, text: str) -> None:
 
 
 def rows(seen: StudioPage, at: int) -> list[tuple[str, float, float]]:
-    """What the table of a drawing says: curve, place, value."""
-    cells = seen.cells(seen.unfolded(at).locator("tbody tr"))
-    return [(name, float(x), float(y)) for name, x, y in cells]
+    return [(name, float(x), float(y)) for name, x, y in seen.cells(seen.unfolded(at).locator("tbody tr"))]
 
 
 def same_curves(seen: StudioPage, record: RunRecord) -> bool:
@@ -172,8 +170,7 @@ def test_only_what_the_command_line_named_is_read(tmp_path: Path) -> None:
     (runs / "b" / "metrics.jsonl").unlink()
     (runs / "b" / "metrics.jsonl").symlink_to(secret / "metrics.jsonl")
     (runs / "other").mkdir()
-    settings = _shown(_models([str(runs / "b"), str(tmp_path)], [], {}), 1)
-    assert list(found_runs(settings.runs)) == ["b", "a"]
+    assert list(found_runs(_shown(_models([str(runs / "b"), str(tmp_path)], [], {}), 1).runs)) == ["b", "a"]
     assert list(found_runs([str(secret), str(runs), str(runs / "a")])) == ["run", "a", "b"]
     assert found_runs([str(tmp_path), str(tmp_path / "none")]) == {}
     names = ["b", "../secret/run", str(secret), "link", "a/../../secret/run", ""]
@@ -304,16 +301,26 @@ def test_the_stream_beats_tells_an_error_once_and_ends_with_the_service(monkeypa
     assert events == [first, {"error": "the process ended"}, {"error": None}, {"errors": {"a": "gone"}}]
 
 
-def test_of_a_long_journal_few_lines_are_read_and_then_what_is_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_long_journal_few_lines_are_read_then_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "a", 400)
     append(run, '{"event": "train", "step": 401, "loss": 0.25}\n{"event": "end", "step": 401}\n{"event": "tra')
     size = (run / "metrics.jsonl").stat().st_size
     with monkeypatch.context() as patch:
         patch.setattr("atento_serve.studio.run_curves._WHOLE", size // 8)
         patch.setattr("atento_serve.studio.run_curves._BLOCK", size // 3)
-        read_in_part(run)
+        curves = RunCurves(run)
+        change: Any = curves.changes(Mark())
+        shown = change["curves"]
+        assert change["every"] == 9 and change["step"] == 401 and change["ended"] and change["damaged"] == 0
+        assert [step for step, _, _ in shown["valid.chrf"]] == list(range(20, 401, 20))
+        steps = [step for step, _, _ in shown["train.loss"]]
+        assert 40 < len(steps) < 60 and max(np.diff(steps)) <= 9 and steps[0] == 1
+        values = {step: value for step, value, _ in shown["train.loss"]}
+        assert all(value == pytest.approx(5 / step + 0.1) for step, value in values.items() if step <= 400)
+        append(run, 'in", "step": 402, "loss": 0.5}\n')  # what comes is read whole
+        news: Any = curves.changes(Mark.read(change["mark"]))
+        assert [point[:2] for point in news["curves"]["train.loss"]] == [[402, 0.5]]
+        assert not news["reset"] and news["every"] == 9 and news["damaged"] == 0
     run, taken = write_run(tmp_path / "b", 400), list[bytes]()
     curves = RunCurves(run)
     take: Callable[..., None] = curves._take
@@ -323,19 +330,3 @@ def test_of_a_long_journal_few_lines_are_read_and_then_what_is_new(
     append(run, '{"event": "train", "step": 401, "loss": 0.5}\n')
     curves.changes(Mark())
     assert before > 400 and len(taken) == before + 1
-
-
-def read_in_part(run: Path) -> None:
-    curves = RunCurves(run)
-    change: Any = curves.changes(Mark())
-    shown = change["curves"]
-    assert change["every"] == 9 and change["step"] == 401 and change["ended"] and change["damaged"] == 0
-    assert [step for step, _, _ in shown["valid.chrf"]] == list(range(20, 401, 20))
-    steps = [step for step, _, _ in shown["train.loss"]]
-    assert 40 < len(steps) < 60 and max(np.diff(steps)) <= 9 and steps[0] == 1
-    values = {step: value for step, value, _ in shown["train.loss"]}
-    assert all(value == pytest.approx(5 / step + 0.1) for step, value in values.items() if step <= 400)
-    append(run, 'in", "step": 402, "loss": 0.5}\n')  # what comes is read whole
-    news: Any = curves.changes(Mark.read(change["mark"]))
-    assert [point[:2] for point in news["curves"]["train.loss"]] == [[402, 0.5]]
-    assert not news["reset"] and news["every"] == 9 and news["damaged"] == 0

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tools.release import MODELS, PACKAGES, build, environment, strangers, tried
@@ -14,7 +15,8 @@ from atento import __version__ as atento_version
 from http_service import served
 
 ROOT = Path(__file__).parents[2]
-NOT_OURS = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}  # each command would compile again what the last has compiled
+# each command would compile again what the last has compiled
+CLEAN = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}}
 
 
 @pytest.fixture(scope="module")
@@ -24,33 +26,27 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]
 
 
 @pytest.fixture(scope="module")
-def wheel(release: tuple[Path, Path, Path]) -> Path:
-    return release[0]
-
-
-@pytest.fixture(scope="module")
-def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(release: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and what it needs, which are the packages of this one, but for its Atento."""
-    return environment(tmp_path_factory.mktemp("installed") / "env", sys.executable, wheel, borrowed=True)
+    return environment(tmp_path_factory.mktemp("installed") / "env", sys.executable, release[0], borrowed=True)
 
 
 def atento(python: Path, *arguments: str, folder: Path, text: str = "") -> "subprocess.CompletedProcess[str]":
     command = [str(python.with_name("atento")), *arguments]
-    clean = {name: value for name, value in os.environ.items() if name not in NOT_OURS}
-    return subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, check=False, env=clean)
+    return subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, check=False, env=CLEAN)
 
 
-def test_the_wheel_has_the_five_packages_and_nothing_else_and_its_models_are_small(wheel: Path) -> None:
-    names = zipfile.ZipFile(wheel).namelist()
+def test_the_wheel_has_the_five_packages_and_nothing_else_and_its_models_are_small(release: Any) -> None:
+    names = zipfile.ZipFile(release[0]).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == PACKAGES
     for package in PACKAGES:
         assert {f"{package}/py.typed", f"{package}/README.md"} <= set(names)
-    files = [one for one in zipfile.ZipFile(wheel).infolist() if one.filename.startswith("atento_world/models/")]
+    files = [one for one in zipfile.ZipFile(release[0]).infolist() if one.filename.startswith("atento_world/models/")]
     assert sum(one.filename.endswith(".safetensors") for one in files) == 7
     assert sum(one.file_size for one in files) < 5_000_000
 
 
-def test_the_files_hold_what_git_tracks_and_nothing_else(release: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_the_files_hold_what_git_tracks_and_nothing_else(release: Any, tmp_path: Path) -> None:
     """No environment, no cache, no run; a file that is planted in the wheel is found."""
     if not shutil.which("git") or not (ROOT / ".git").exists():
         pytest.skip("not a clone, or no git")
@@ -61,20 +57,20 @@ def test_the_files_hold_what_git_tracks_and_nothing_else(release: tuple[Path, Pa
     assert strangers(planted, *release[1:]) == [f"{planted.name}: atento/.venv/key.py"]
 
 
-def test_twine_finds_nothing_to_say(release: tuple[Path, Path, Path]) -> None:
+def test_twine_finds_nothing_to_say(release: Any) -> None:
     command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, release)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout.count("PASSED") == 3, done.stdout + done.stderr
 
 
 @pytest.mark.slow
-def test_a_release_is_tried_as_make_dist_does(python: Path, wheel: Path, tmp_path: Path) -> None:
+def test_a_release_is_tried_as_make_dist_does(python: Path, release: Any, tmp_path: Path) -> None:
     assert atento(python, "doctor", folder=tmp_path).returncode == 0
-    said = tried(python, wheel, tmp_path)
+    said = tried(python, release[0], tmp_path)
     assert said[0].endswith(f"atento {atento_version}") and len(said) == 3 and "micro-world-en-pt" in said[2]
 
 
-def test_the_models_of_real_text_are_a_wheel_of_their_own(release: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_the_models_of_real_text_are_a_wheel_of_their_own(release: Any, tmp_path: Path) -> None:
     wheel, source, models = release
     assert wheel.stat().st_size < 15e6 and source.stat().st_size < 20e6 and models.stat().st_size < 45e6
     python = environment(tmp_path / "env", sys.executable, wheel, borrowed=True)
@@ -84,13 +80,12 @@ def test_the_models_of_real_text_are_a_wheel_of_their_own(release: tuple[Path, P
     command = [sys.executable, "-m", "pip", "--python", python, "install", "--no-compile", "--no-deps", "-q", models]
     subprocess.run(command, check=True)
     assert atento(python, "translate", "atento-en-pt", folder=tmp_path, text="Hello.\n").returncode == 0
-    clean = {name: value for name, value in os.environ.items() if name not in NOT_OURS}
     checking = [str(python), "-m", MODELS]
-    checked = subprocess.run(checking, cwd=tmp_path, capture_output=True, text=True, env=clean, check=True)
+    checked = subprocess.run(checking, cwd=tmp_path, capture_output=True, text=True, env=CLEAN, check=True)
     assert "atento-en-pt: 5 files" in checked.stdout and checked.stdout.count("as released") >= 8
     damaged = next(python.parents[1].glob(f"lib/*/site-packages/{MODELS}/models/atento-en-pt/config.json"))
     damaged.write_text(damaged.read_text("utf-8") + " ", "utf-8")
-    checked = subprocess.run(checking, cwd=tmp_path, capture_output=True, text=True, env=clean, check=False)
+    checked = subprocess.run(checking, cwd=tmp_path, capture_output=True, text=True, env=CLEAN, check=False)
     assert checked.returncode == 1 and checked.stdout.count("as released") >= 7 and "config.json" in checked.stdout
 
 

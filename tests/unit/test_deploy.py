@@ -23,12 +23,10 @@ pytestmark = pytest.mark.skipif(not DEPLOY.is_dir(), reason="the files of deploy
 
 
 def manifest() -> dict[str, dict[str, Any]]:
-    """The objects of the manifest by kind."""
     return {item["kind"]: item for item in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())}
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The instructions of the image: word, arguments."""
     text = re.sub(r"\\\n\s*", " ", CONTAINER.read_text())
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in lines]

@@ -1,6 +1,7 @@
-"""Rows of a running batch have the logits of each alone, in slots, and joined by plain and by fast steps."""
+"""Rows of a running batch have the logits of each alone: in slots, and joined by plain and by fast steps."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from atento.decoding.choosing import moved_up
 from atento.decoding.running import JoinedRows, RunningBatch
 from atento.inference.fast import FastStepFunction
 from atento.inference.plain import PlainStepFunction
-from atento.inference.prompts import PrefixCache
+from atento.inference.prompts import PrefixCache, PrefixCachingSteps
 from atento.inference.slot_buffer import SLOTS
 from atento.inference.slots import PATIENCE, Slots
 from atento.networks import build_network
@@ -162,23 +163,10 @@ PLAIN = {
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_joined_rows_of_plain_steps_have_the_logits_of_each_alone(name: str) -> None:
-    """The plain twin of slots, for every family."""
     torch.manual_seed(1)
     steps = PlainStepFunction(build_network(PLAIN[name]).eval().double())
     rng = random.Random(6)
-    batch = JoinedRows(steps, part=4, device=torch.device("cpu"))
-    assert check_rows(batch, rows_of_inputs(steps, rng, 8), rng) > 3
-
-
-@pytest.mark.parametrize("name", ["transformer", "gpt2", "alibi", "t5"])
-def test_slots_and_their_plain_twin_agree(name: str) -> None:
-    """The rows were computed by plain steps alone; fast steps join them in slots, and by copies."""
-    torch.manual_seed(1)
-    network = build_network((DECODERS | ENCODER_DECODERS)[name]).eval().double()
-    fast = FastStepFunction(network)
-    for batch in (Slots(fast), JoinedRows(fast, part=4, device=torch.device("cpu"))):
-        rng = random.Random(7)
-        check_rows(batch, rows_of_inputs(PlainStepFunction(network), rng, 6), rng)
+    assert check_rows(JoinedRows(steps, part=4, device=torch.device("cpu")), rows_of_inputs(steps, rng, 8), rng) > 3
 
 
 @pytest.mark.parametrize("precision, tolerance", [("int8", 1e-3), ("bfloat16", 0.05)])
@@ -217,3 +205,97 @@ def test_a_source_waits_a_few_steps_for_others_that_are_read_with_it() -> None:
     assert calls_until_read(6) == [0] * 6 and calls_until_read(3) == [PATIENCE] * 3
     assert calls_until_read(3, part=3) == [PATIENCE, PATIENCE + 1, PATIENCE + 2]  # what is left goes on at once
     assert calls_until_read(1) == [PATIENCE]
+
+
+class Beamed:
+    """The outputs of an input by themselves, as many as a beam is wide: their tokens, and the logits after each."""
+
+    def __init__(self, steps: FastStepFunction, rng: random.Random, width: int) -> None:
+        self.ids = torch.tensor([[rng.randrange(4, V) for _ in range(rng.choice([1, 1, 2, 5, 9]))]])
+        self.width, self.read = width, 0
+        first = steps.first_tokens(self.ids, None).repeat(width)
+        self.tokens = [first, *[torch.tensor([rng.randrange(4, V) for _ in range(width)]) for _ in range(12)]]
+        state = steps.begin(self.ids, None).select(torch.zeros(width, dtype=torch.long))
+        self.logits = []
+        for tokens in self.tokens:
+            logits, state = steps.step(tokens, state)
+            self.logits.append(logits)
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("name", [*ENCODER_DECODERS, *DECODERS])
+def test_joined_rows_have_the_logits_of_each_alone(name: str, width: int) -> None:
+    config: NetworkConfig = (ENCODER_DECODERS | DECODERS)[name]
+    torch.manual_seed(1)
+    steps = FastStepFunction(build_network(config).eval().double())
+    rng = random.Random(5)
+    waiting = [Beamed(steps, rng, width) for _ in range(6)]
+    live: list[Beamed] = []
+    state: Any = None
+    while waiting or live:
+        arriving = [waiting.pop() for _ in range(min(len(waiting), rng.choice([0, 1, 2])))]
+        if arriving:
+            begun = [steps.begin(row.ids, None).select(torch.zeros(width, dtype=torch.long)) for row in arriving]
+            state = steps.joined(begun if state is None else [state, *begun])
+            live += arriving
+            assert state.length == max(row.read + steps.joined([steps.begin(row.ids, None)]).length for row in live)
+        if not live:
+            continue
+        logits, state = steps.step(torch.cat([row.tokens[row.read] for row in live]), state)
+        for row, part in zip(live, logits.split(width)):
+            torch.testing.assert_close(part, row.logits[row.read], rtol=0, atol=1e-10)
+            row.read += 1
+        rows = [number for number, row in enumerate(live) if row.read < len(row.tokens) and rng.random() < 0.9]
+        live = [live[number] for number in rows]
+        if rows:
+            state = state.select(torch.tensor([width * row + slot for row in rows for slot in range(width)]))
+            apart = state.separated() if state.width > 1 else state  # outputs of a text may part at any time
+            assert apart.width == 1 and steps.joined([apart]).length == steps.joined([state]).length
+            if rng.random() < 0.2:
+                state = apart
+        else:
+            state = None
+
+
+@pytest.mark.parametrize("name", ["gpt2", "alibi", "qwen2"])
+def test_prompts_read_in_parts_or_once_for_a_common_beginning_give_the_same_logits(name: str) -> None:
+    torch.manual_seed(1)
+    steps = FastStepFunction(build_network(DECODERS[name]).eval().double())
+    ids = torch.randint(4, V, (3, 17))
+    real = torch.arange(17) < torch.tensor([[17], [9], [2]])
+    expected, _ = steps.step(steps.first_tokens(ids, real), steps.begin(ids, real))
+    *pauses, state = steps.prefill_in_chunks(ids, real, 5)
+    assert pauses == [None] * 3 and state is not None
+    logits, _ = steps.step(steps.first_tokens(ids, real), state)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
+    torch.manual_seed(1)
+    steps = FastStepFunction(build_network(replace(DECODERS[name], max_len=128)).eval().double())
+    remembering = PrefixCachingSteps(steps, memory := PrefixCache(200))
+    common = torch.randint(4, V, (40,)).tolist()
+    prompts = [[*common, *torch.randint(4, V, (n,)).tolist()] for n in (5, 1, 9)] + [[5, 6], common, common[:36]]
+    for _ in range(2):
+        longest = max(map(len, prompts))
+        ids = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts])
+        real = torch.arange(longest) < torch.tensor([len(prompt) for prompt in prompts]).unsqueeze(1)
+        expected, _ = steps.step(steps.first_tokens(ids, real), steps.begin(ids, real))
+        *pauses, state = remembering.prefill_in_chunks(ids, real, 16)
+        assert set(pauses) == {None} and state is not None
+        logits, _ = remembering.step(remembering.first_tokens(ids, real), state)
+        torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
+    # all but the first one's 44 tokens, and what differs in the others: 0 and 8 of the 2nd and 3rd
+    assert memory.skipped >= 2 * (40 + 40 + 39 + 35) and sum(map(len, memory._read)) <= 200
+    short = PrefixCachingSteps(steps, PrefixCache(200, shortest=2))  # shorter ones may be worth it too
+    short.begin(torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]]), None)
+    assert short.memory.skipped == 3
+
+
+def test_the_prompt_that_was_used_longest_ago_is_dropped() -> None:
+    """Used is also what another prompt has begun with; a prompt of fewer tokens than are worth it is not held."""
+    memory, part = PrefixCache(10, shortest=3), torch.zeros(1, 1, 4, 2)
+    first, second, third = (1, 2, 3, 4), (5, 6, 7, 8), (9, 9, 9, 9)
+    for ids in (first, second, (9, 9)):
+        memory.remember(ids, [part], [part])
+    assert memory.longest([1, 2, 3, 9])[0] == 3 and memory.longest([5, 6])[0] == 0 == memory.longest([9, 9, 1])[0]
+    memory.remember(third, [part], [part])
+    assert [memory.longest(ids)[0] for ids in (first, second, third)] == [4, 0, 4]

@@ -1,9 +1,13 @@
-"""Which host names the service answers, by where it listens and what is allowed (DNS rebinding)."""
+"""Who is answered: the host names in a request (DNS rebinding), and the file of API keys."""
+
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("fastapi", reason="the service needs the extra serve")
 
+from atento.base.errors import DataError
+from atento_serve.http.clients import read_keys
 from atento_serve.http.errors import ServiceError
 from atento_serve.http.hosts import Hosts
 
@@ -40,3 +44,12 @@ def test_beyond_this_machine_all_names_or_those_that_are_allowed_and_the_address
     assert answered(Hosts(bound), [*LOCAL, *FOREIGN, *ADDRESSES]) == [*LOCAL, *FOREIGN, *ADDRESSES]
     allowed = Hosts(bound, ["atento.example"])
     assert answered(allowed, ["atento.example", *LOCAL, *FOREIGN, *ADDRESSES]) == ["atento.example", *LOCAL, *ADDRESSES]
+
+
+@pytest.mark.parametrize("option", ["per-minute=0", "per-minute=²", "per-minute=", "in-flight=-1", "a-day=3"])
+def test_a_limit_is_a_number_above_0(tmp_path: Path, option: str) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"small  key-of-small  {option}\n", encoding="utf-8")
+    with pytest.raises(DataError, match="keys:1: a limit must be per-minute=N or in-flight=N") as raised:
+        read_keys(file)
+    assert "key-of-small" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""`--precision int8` of the commands that read with an encoder: what Python gives, and near float32."""
+"""Released models on the command line: `--precision int8` of those that read, the languages of translators."""
 
 import json
 from collections.abc import Callable
@@ -11,10 +11,15 @@ import pytest
 import torch
 
 import atento
+from atento.metrics import metric_named
 from conftest import ForkServer, refused
 from released_folders import _SMALL, _wordpiece, write_released
 
-hf = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
+pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
+
+import transformers as hf
+
+from translator_folders import LIMIT, SOME, TRANSLATORS, expected, write_translator
 
 LINES = ["o gato dorme na casa", "a menina viu o cão", "", "the cat sleeps", "um gato"]
 LABELS = {"id2label": {0: "um", 1: "dois", 2: "três"}, "label2id": {"um": 0, "dois": 1, "três": 2}}
@@ -44,16 +49,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
-def shown(server: ForkServer, cwd: Path, command: str, folder: Path, lines: list[str], precision: str) -> list[Any]:
-    """The JSON of each line."""
-    stdin = "".join(f"{line}\n" for line in lines)
-    done = server.good(command, folder, "--json", "--precision", precision, cwd=cwd, stdin=stdin)
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 def both(server: ForkServer, cwd: Path, command: str, folder: Path, lines: list[str]) -> tuple[list[Any], list[Any]]:
-    """The lines in int8 and in float32."""
-    int8, float32 = (shown(server, cwd, command, folder, lines, precision) for precision in ("int8", "float32"))
+    """The JSON of each line in int8 and in float32."""
+    stdin = "".join(f"{line}\n" for line in lines)
+    done = [
+        server.good(command, folder, "--json", "--precision", precision, cwd=cwd, stdin=stdin)
+        for precision in ("int8", "float32")
+    ]
+    int8, float32 = ([json.loads(line) for line in one.stdout.splitlines()] for one in done)
     assert len(int8) == len(float32) == len(lines)
     return int8, float32
 
@@ -138,3 +141,26 @@ def test_what_has_no_int8_is_refused(server: ForkServer, tmp_path: Path) -> None
     write_released("gpt2", tmp_path / "gpt2")
     for precision, said in (("int4", "int4"), ("int8", "int8 reading is for encoders on the CPU, not for Decoder")):
         refused(server.run("embed", "gpt2", "--precision", precision, cwd=tmp_path, stdin="o gato\n"), said)
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_the_command_writes_what_transformers_and_python_write(name: str, server: ForkServer, tmp_path: Path) -> None:
+    tokenizer, network = write_translator(name, tmp_path / "model")
+    row = TRANSLATORS[name]
+    (tmp_path / "lines.txt").write_text("\n".join([*SOME, "", SOME[0]]) + "\n", encoding="utf-8")
+    flags = ["--greedy", "--max-new-tokens", str(LIMIT), "--source-language", row.source]
+    command = ["translate", "model", "lines.txt", *flags, "--target-language"]
+    lines = server.good(*command, row.target, cwd=tmp_path).stdout.removesuffix("\n").split("\n")
+    assert len(lines) == len(SOME) + 2 and lines[len(SOME)] == "" and lines[-1] == lines[0]
+    found = lines[: len(SOME)]
+    assert [line.strip() for line in found] == expected(name, tokenizer, network, row.source, row.target, SOME)
+    options = {"source_language": row.source, "target_language": row.target}
+    assert atento.load(tmp_path / "model").translate(SOME, greedy=True, max_new_tokens=LIMIT, **options) == found
+    shown = server.run(*command, row.target, "--json", cwd=tmp_path)
+    assert json.loads(shown.stdout.splitlines()[0])["translations"][0]["text"] == found[0]
+    wrong = f"{row.target[:-1]}q"
+    refused(server.run(*command, wrong, cwd=tmp_path), f"`target_language`: the model has no language {wrong!r}")
+    (tmp_path / "pairs.tsv").write_text("".join(f"{text}\t{text}\n" for text in SOME), encoding="utf-8")
+    scored = ["--task", "translation", "--metrics", "chrf", "--json", *flags]
+    done = server.good("evaluate", "model", "pairs.tsv", *scored, "--target-language", row.target, cwd=tmp_path)
+    assert json.loads(done.stdout)["chrf"]["value"] == pytest.approx(metric_named("chrf")(found, list(SOME)).value)

@@ -1,4 +1,4 @@
-"""The example in each command's help works: run for real where that takes seconds, else read by its own parser."""
+"""Every command: the example in its help works, it has --json, it refuses outputs that cannot be written (contract)."""
 
 import json
 import re
@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import typer
 
+from atento.inspection import attention_record
+from atento_cli.commands.attend import ENDINGS
 from atento_cli.main import application
-from conftest import ForkServer, lines_of
+from conftest import ForkServer, lines_of, refused
 
 
 def commands(group: Any, words: str = "") -> Iterator[tuple[str, Any]]:
-    """Every command by its words."""
     below = getattr(group, "commands", None)
     if below is None:
         yield words, group
@@ -40,7 +41,6 @@ def examples(command: Any) -> list[str]:
 
 @pytest.fixture
 def room(here: Path) -> Path:
-    """A folder with everything that the examples name."""
     source, target = lines_of(here / "valid.tsv", 0), lines_of(here / "valid.tsv", 1)
     for name, lines in (
         ("train.en", lines_of(here / "train.tsv", 0)),
@@ -106,3 +106,61 @@ def test_the_example_of_a_command_works(server: ForkServer, room: Path, name: st
             passed = done.stdout
     if name == "tokenizer decode":
         assert passed == (room / "text.pt").read_text(encoding="utf-8")
+
+
+def test_every_command_has_json() -> None:
+    has = {name for name, command in COMMANDS.items() if any("--json" in param.opts for param in command.params)}
+    assert COMMANDS.keys() - has == {"config schema", "launch", "serve", "studio"}  # JSON in any case, a file, HTTP
+
+
+def test_commands_that_write_files_say_what_they_wrote(server: ForkServer, here: Path) -> None:
+    def record(*argv: object) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(server.good(*argv, "--json", cwd=here).stdout)
+        return found
+
+    command = ("train", "tiny.yaml", "--out", "new", "training.steps=2", "--threads", "1")
+    trained = record(*command)
+    assert trained["folder"] == "new" and trained["step"] == 2 and not trained["already_finished"]
+    assert record(*command)["already_finished"]
+    averaged = record("average", "new")
+    assert Path(here / averaged["path"] / "model.safetensors").exists() and averaged["checkpoints"] == ["step-00000002"]
+    made = record("tokenizer", "train", "train.tsv", "--out", "tok", "--kind", "word", "--vocab-size", "60")
+    assert made["kind"] == "word" and record("tokenizer", "info", "tok")["fingerprint"] == made["fingerprint"]
+    shown = record("attend", "run", "A cat.", "--out", "x.html", "--target", "Um gato.")
+    assert shown["wrote"] == "x.html" and "".join(shown["source_tokens"]).replace("▁", " ").strip().startswith("A cat.")
+    converted = record("convert", "run", "--to", "atento", "--out", "copy")
+    assert (converted["wrote"], converted["layout"]) == ("copy", "atento") and (here / "copy" / "config.json").exists()
+    assert record("recipes", "copy", "micro-world-en-pt", "mine.yaml") == {"path": "mine.yaml"}
+    assert record("recipes", "show", "micro-world-en-pt")["text"] == (here / "mine.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("embed MODEL train.tsv --out none/v.npy", "--out none/v.npy cannot be written: there is no folder none"),
+        ("embed MODEL train.tsv --out v.bin", "--out must end in .npy, .tsv, .txt or .vec: got 'v.bin'"),
+        ("attend MODEL text --out none/x.html", "--out none/x.html cannot be written: there is no folder none"),
+        ("attend MODEL text --out x.pdf", "--out must end in .html, .svg, .png or .json: got 'x.pdf'"),
+        ("convert MODEL --to huggingface --out data", "--out data must be a new or empty folder"),
+        ("convert MODEL --to huggingface --out train.tsv/x", "train.tsv is a file, and a folder is needed"),
+        ("tokenizer train none.txt --out train.tsv", "--out train.tsv cannot be written: "),
+        ("tokenizer train none.txt --out data", "--out data must be a new or empty folder"),
+        ("data fetch --to xx --out train.tsv/x", "train.tsv is a file, and a folder is needed"),
+        ("notes A1 --out train.tsv", "--out train.tsv cannot be written: "),
+        ("bench mbr --out train.tsv", "--out train.tsv cannot be written: "),
+        ("runs plot none --out none/x.svg", "--out none/x.svg cannot be written: there is no folder none"),
+        ("runs plot none --out x.pdf", "--out must end in .svg, .png or .html: got 'x.pdf'"),
+        ("recipes copy micro-world-en-pt none/x.yaml", "none/x.yaml cannot be written: there is no folder none"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_first(server: ForkServer, place: Path, command: str, said: str) -> None:
+    """The model, the text and the network are never reached: none of them is there."""
+    (place / "data").mkdir()
+    (place / "data" / "mine").touch()
+    before = sorted(place.rglob("*"))
+    refused(server.run(*command.replace("MODEL", "no-such-model").split(), cwd=place), said)
+    assert sorted(place.rglob("*")) == before
+
+
+def test_the_endings_that_attend_takes_are_those_that_can_be_written() -> None:
+    assert set(ENDINGS) == set(attention_record._WRITERS)

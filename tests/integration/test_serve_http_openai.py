@@ -1,4 +1,4 @@
-"""Conversations over HTTP: what clients of OpenAI's API send, templates that fail, and a model that is reloaded."""
+"""OpenAI's API over HTTP: neutral fields, templates that fail or are reloaded, log-probabilities and penalties."""
 
 import json
 import time
@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, get_type_hints
 
-import httpx
+import openai
 import pytest
-from openai import OpenAI
+import torch
 from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
+from torch import Tensor
 
+import atento
 from atento.config.recipe import TokenizerConfig
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from http_service import SOURCES, Served, conversation_ids, error_of, served, write_models
+from test_serve_http_faults import reload
 
 H, C = "/v1/chat/completions", "/v1/completions"
 SAID = [{"role": "user", "content": "I love you ."}]
@@ -69,9 +72,8 @@ def test_every_field_of_openai_may_have_its_neutral_values(
     assert answered(service, path, needed | dict.fromkeys(fields, None) | shared) == expected
 
 
-def test_a_reply_is_sent_back_as_the_client_dumps_it(service: Served) -> None:
-    client = OpenAI(base_url=f"{service.url}/v1", api_key="any", max_retries=0, timeout=60)
-    done = client.chat.completions.create(model="lm", messages=SAID, **SHARED)  # type: ignore[call-overload]
+def test_a_reply_is_sent_back_as_the_client_dumps_it(client: Any, service: Served) -> None:
+    done = client.chat.completions.create(model="lm", messages=SAID, **SHARED)
     message = done.choices[0].message
     dumped, replies = message.model_dump(), []
     forms = ({"role": "assistant", "content": message.content}, message, message.model_dump(exclude_none=True))
@@ -98,8 +100,6 @@ def test_a_field_that_asks_for_something_is_refused_by_name(name: str, value: An
     message, param = (error_of(done.json())[key] for key in ("message", "param"))
     assert (done.status_code, param) == (422, f"/{name}") and message.startswith(f"`{name}` is not supported")
 
-
-# Templates that fail, and a model that is replaced -------------------------------------------------------------------
 
 FIRST = (
     "{% for m in messages %}{% if m.role == 'loop' %}{% for a in range(9999) %}{% for b in range(99999) %}{% endfor %}"
@@ -161,10 +161,6 @@ def test_a_reloaded_model_has_its_new_template_and_tokenizer(own: Served) -> Non
     def prompt_tokens() -> int:
         return int(own.post(H, {"model": "lm", "messages": SAID} | SHARED).json()["usage"]["prompt_tokens"])
 
-    def reload() -> None:
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(folder.parent / "admin.sock")), timeout=60) as client:
-            assert client.post("http://admin/models/reload", json={"model": "lm"}).status_code == 200
-
     first = prompt_tokens()
     assert first == len(conversation_ids(str(folder), SAID))
     old = Tokenizer.load(folder)
@@ -176,10 +172,129 @@ def test_a_reloaded_model_has_its_new_template_and_tokenizer(own: Served) -> Non
     template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}"
     (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     assert prompt_tokens() == first  # it is read when the model is
-    reload()
+    assert reload(folder.parent, "lm").status_code == 200
     assert prompt_tokens() == len(conversation_ids(str(folder), SAID)) != first
     (folder / "chat_template.jinja").unlink()
-    reload()
+    assert reload(folder.parent, "lm").status_code == 200
     done = own.post(H, {"model": "lm", "messages": SAID})
     assert done.status_code == 400 and error_of(done.json())["code"] == "no_chat_template"
     assert own.get("/info").json()["models"]["lm"]["has_chat_template"] is False
+
+
+def prompt_of(lm: atento.Model, text: str) -> list[int]:
+    return list(lm.tokenizer.with_specials(lm.tokenizer.encode(text), template="bos")[0])
+
+
+def logits_after(lm: atento.Model, ids: list[int]) -> Tensor:
+    network: Any = lm.network
+    with torch.inference_mode():
+        logits: Tensor = network(torch.tensor([ids])).logits[0, -1]
+    return logits.clone()
+
+
+def greedy(lm: atento.Model, prompt: list[int], count: int, presence: float = 0.0, frequency: float = 0.0) -> list[int]:
+    """The most probable tokens, with the penalties as OpenAI's page defines them."""
+    written: list[int] = []
+    for _ in range(count):
+        logits = logits_after(lm, prompt + written)
+        for token in set(written):
+            logits[token] -= written.count(token) * frequency + presence
+        written.append(int(logits.argmax()))
+        if written[-1] == lm.network.config.eos_id:
+            break
+    return written
+
+
+def text_of(lm: atento.Model, ids: list[int]) -> str:
+    return lm.tokenizer.decode([token for token in ids if token != lm.network.config.eos_id])
+
+
+def best(lm: atento.Model, ids: list[int], count: int) -> list[float]:
+    return torch.log_softmax(logits_after(lm, ids), dim=-1).topk(count).values.tolist()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_chat_log_probs_are_those_of_the_network(client: Any, service: Served, lm: atento.Model, stream: bool) -> None:
+    prompt = conversation_ids(str(service.folders["lm"]), SAID)
+    shared = {"model": "lm", "messages": SAID, "max_tokens": 6, "temperature": 0}
+    done = client.chat.completions.create(**shared, logprobs=True, top_logprobs=3, stream=stream)
+    chunks = [chunk.choices[0] for chunk in done] if stream else [done.choices[0]]
+    parts = [chunk.delta.content if stream else chunk.message.content for chunk in chunks]
+    rows = [row for chunk in chunks if chunk.logprobs is not None for row in chunk.logprobs.content]
+    ids = greedy(lm, prompt, 6)
+    assert rows and len(rows) == len([token for token in ids if token != lm.network.config.eos_id])
+    text = bytes(value for row in rows for value in row.bytes).decode("utf-8", "replace")
+    assert text.strip() == "".join(filter(None, parts)).strip()
+    for number, row in enumerate(rows):
+        expected = best(lm, prompt + ids[:number], 3)
+        assert [top.logprob for top in row.top_logprobs] == pytest.approx(expected, abs=1e-4)
+        assert row.top_logprobs[0].token == row.token and row.logprob == pytest.approx(expected[0], abs=1e-4)
+    assert client.chat.completions.create(**shared).choices[0].logprobs is None
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0}, {"seed": 3}, {"extra_body": {"beam_size": 3}}], ids=str)
+def test_completions_have_the_most_probable_tokens(client: Any, lm: atento.Model, options: dict[str, Any]) -> None:
+    text = SOURCES[0]
+    choice = client.completions.create(model="lm", prompt=text, max_tokens=5, logprobs=4, **options).choices[0]
+    logs, prompt = choice.logprobs, prompt_of(lm, text)
+    pieces = {lm.tokenizer.spelling(token): token for token in range(lm.tokenizer.vocab_size)}
+    ids: list[int] = []
+    assert logs.tokens
+    lists = (logs.tokens, logs.token_logprobs, logs.top_logprobs, logs.text_offset)
+    for token, log_prob, tops, offset in zip(*lists, strict=True):
+        assert sorted(tops.values(), reverse=True)[:4] == pytest.approx(best(lm, prompt + ids, 4), abs=1e-4)
+        assert tops[token] == log_prob and len(tops) in (4, 5)
+        if not token.startswith("bytes:"):
+            assert choice.text[offset:].startswith((token, token.strip()))
+        spelling = bytes.fromhex(token.removeprefix("bytes:").replace("\\x", "")) if "bytes:" in token else token
+        ids.append(pieces.get(spelling, pieces.get(token.encode(), -1)))
+        if ids[-1] < 0:
+            break
+
+
+def test_echo_has_the_most_probable_tokens_of_the_prompt(client: Any, lm: atento.Model) -> None:
+    """As evaluation harnesses ask whether a given text is the greedy one."""
+    text = SOURCES[1]
+    done = client.completions.create(model="lm", prompt=text, max_tokens=2, temperature=0, echo=True, logprobs=1)
+    logs, prompt = done.choices[0].logprobs, prompt_of(lm, text)
+    for number in range(len(prompt) - 1):
+        expected = torch.log_softmax(logits_after(lm, prompt[: number + 1]), dim=-1)
+        assert max(logs.top_logprobs[number].values()) == pytest.approx(float(expected.max()), abs=1e-4)
+        assert logs.token_logprobs[number] == pytest.approx(float(expected[prompt[number + 1]]), abs=1e-4)
+    shown = done.choices[0].text
+    for token, offset in zip(logs.tokens, logs.text_offset):
+        assert shown[offset:].startswith(token) or shown[offset:].startswith(token.strip())
+    scores = lm.score("", text, top=2)
+    largest = [max(tops.values()) for tops in logs.top_logprobs[: len(prompt) - 1]]
+    assert [place[0][1] for place in scores.top[: len(prompt) - 1]] == pytest.approx(largest, abs=1e-4)
+
+
+@pytest.mark.parametrize(("presence", "frequency"), [(1.5, 0.0), (0.0, 0.7), (0.8, 0.4), (-1.0, -0.5)])
+def test_penalties_are_those_of_a_loop(client: Any, lm: atento.Model, presence: float, frequency: float) -> None:
+    text = SOURCES[2]
+    penalties = {"presence_penalty": presence, "frequency_penalty": frequency}
+    expected = text_of(lm, greedy(lm, prompt_of(lm, text), 14, presence, frequency))
+    done = client.completions.create(model="lm", prompt=text, max_tokens=14, temperature=0, **penalties)
+    assert done.choices[0].text == expected
+    if frequency > 0.5:  # the text without penalties repeats a token
+        assert expected != text_of(lm, greedy(lm, prompt_of(lm, text), 14))
+    assert lm.generate(text, max_new_tokens=14, **penalties) == expected  # type: ignore[arg-type]
+
+
+def test_what_is_asked_of_log_probs_is_checked_and_a_beam_streams_them(client: Any) -> None:
+    shared = {"model": "lm", "messages": SAID}
+    for options, message in (
+        ({"logprobs": True, "top_logprobs": 21}, "`top_logprobs` must lie between 0 and 20: got 21"),
+        ({"top_logprobs": 2}, "`top_logprobs` takes `logprobs` true: got none"),
+        ({"presence_penalty": 2.5}, "`presence_penalty` must lie between -2 and 2: got 2.5"),
+    ):
+        with pytest.raises(openai.UnprocessableEntityError, match=message):
+            client.chat.completions.create(**shared, **options)
+    shared = {"model": "lm", "prompt": SOURCES[3], "max_tokens": 6, "extra_body": {"beam_size": 3}}
+    for count in (None, 2):
+        whole = client.completions.create(**shared, logprobs=count).choices[0]
+        chunks = [chunk.choices[0] for chunk in client.completions.create(**shared, logprobs=count, stream=True)]
+        assert ("".join(chunk.text for chunk in chunks), chunks[-1].finish_reason) == (whole.text, whole.finish_reason)
+        if count:
+            tokens = [token for chunk in chunks if chunk.logprobs for token in chunk.logprobs.tokens]
+            assert tokens == whole.logprobs.tokens
