@@ -111,7 +111,5 @@ def detect(text: str, among: Collection[str] = (), *, most: int = 5) -> list[Det
         code = code_of(language)
         if not among or code in among:
             scores[code] = scores.get(code, 0.0) + share  # variants of a language add up
-    ranked = sorted(scores, key=lambda code: -scores[code])
-    return [Detected(code, round(100 * min(1.0, scores[code]), 1)) for code in ranked[:most]] or [
-        Detected(next(iter(among), "en"), 0.0)
-    ]
+    ranked = sorted(scores.items(), key=lambda item: -item[1])[:most] or [(next(iter(among), "en"), 0.0)]
+    return [Detected(code, round(100 * min(1.0, score), 1)) for code, score in ranked]

@@ -174,8 +174,8 @@ async def translated_work(
     served = [[*dict.fromkeys(pair[side] for pair in known)] for side in (0, 1)]
     code = chosen(target, served[1])
     given |= {"source": chosen(source, served[0]), "target": code, "sources": served[0], "targets": served[1]}
-    given |= {"language": target if re.fullmatch("[A-Za-z]{2,3}[-_][A-Za-z]{2}", target) else code}  # of a document
-    given |= {"terms": json.dumps(terms)}
+    with_region = re.fullmatch("[A-Za-z]{2,3}[-_][A-Za-z]{2}", target)  # which a translated document states
+    given |= {"language": target if with_region else code, "terms": json.dumps(terms)}
 
     async def answer(asked: Asked) -> object:
         """What a piece of work asks for: languages that are translated, translations, or links of words."""
@@ -187,8 +187,8 @@ async def translated_work(
             return (await work.run(direction.model, "align", asked["align"], direction.options)).values
         options: dict[str, object] = direction.options | asked["own"]
         if alternatives:
-            own = service.engine.describe(direction.model).beam
-            width = own if own > 1 else min(4, service.limits.beam)  # greedy search has no alternatives
+            width = service.engine.describe(direction.model).beam
+            width = width if width > 1 else min(4, service.limits.beam)  # greedy search has no alternatives
             options |= {"n_best": alternatives + 1, "beam": max(width, alternatives + 1)}
         try:
             found = (await work.run(direction.model, _VERB, asked["translate"], options)).values
