@@ -174,8 +174,10 @@ async def translated_work(
     served = [[*dict.fromkeys(pair[side] for pair in known)] for side in (0, 1)]
     code = chosen(target, served[1])
     given |= {"source": chosen(source, served[0]), "target": code, "sources": served[0], "targets": served[1]}
-    with_region = re.fullmatch("[A-Za-z]{2,3}[-_][A-Za-z]{2}", target)  # which a translated document states
-    given |= {"language": target if with_region else code, "terms": json.dumps(terms)}
+    given |= {
+        "language": target if re.fullmatch("[A-Za-z]{2,3}[-_][A-Za-z]{2}", target) else code,  # as documents state it
+        "terms": json.dumps(terms),
+    }
 
     async def answer(asked: Asked) -> object:
         """What a piece of work asks for: languages that are translated, translations, or links of words."""
