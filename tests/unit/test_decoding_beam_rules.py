@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch import Tensor
 from atento.decoding import Beam, Greedy, Hypothesis, generate
 from atento.decoding.beam.beam_search import beam
 from atento.decoding.beam.candidates import highest
+from atento.decoding.beam.groups import FILLED, HOPELESS, Group
 from atento.decoding.beam.required import Automaton
 from atento.decoding.choosing import best_token
 from atento.decoding.contract import Request
@@ -397,3 +399,24 @@ def test_h6_of_equal_sums_the_first_is_first(data: st.DataObject, width: int, vo
     found = highest(log_probs, scores, 2 * width)
     wanted = (scores.unsqueeze(2) + log_probs).flatten(1).sort(dim=1, descending=True, stable=True).indices
     assert torch.equal((found.parents * vocab_size + found.tokens)[:, :width], wanted[:, :width])
+
+
+@pytest.mark.parametrize(
+    ("penalty", "until", "last", "reason"),
+    [
+        (1.0, "likely", -1.9, HOPELESS),  # -6 / 3 = -2
+        (1.0, "sure", -1.9, ""),  # -6 / 10: the longest ranks best
+        (1.0, "sure", -0.5, HOPELESS),
+        (-1.0, "sure", -30.0, ""),  # -6 · 4: the next length ranks best
+        (-1.0, "sure", -20.0, HOPELESS),
+        (1.0, "filled", -9.0, FILLED),
+    ],
+)
+def test_h2_a_search_ends_when_no_live_hypothesis_can_rank_above_its_outputs(
+    penalty: float, until: Any, last: float, reason: str
+) -> None:
+    asked: Any = SimpleNamespace(
+        strategy=Beam(1, length_penalty=penalty, until=until), width=1, request=SimpleNamespace(max_new_tokens=[10])
+    )
+    group = Group(asked, 0, length=3, finished=[SimpleNamespace(rank=last)])  # type: ignore[list-item]
+    assert group.reason_to_stop(-6.0) == reason and group.is_waiting == (until != "filled")

@@ -138,6 +138,16 @@ def test_h10_coarse_is_exact_for_those_it_keeps_and_no_rest_is_lost_beside_nearl
     assert 0 < found.expected[0] == pytest.approx(right.expected[0], abs=1e-9)
 
 
+@pytest.mark.parametrize("name", ["bleu", "chrf", "rouge1", "rouge2", "f1"])
+def test_h10_the_mean_of_the_evidence_is_without_the_candidate_itself(name: str) -> None:
+    texts, weights = ["a b c d e", "a b c d", "b c d e f a b", "x y c d e", "a b c d"], [1.0, 2.0, 0.5, 4.0, 1.0]
+    found = choice(texts, None, name, weights=weights, self_comparison=False, method="aggregated").expected
+    for place, text in enumerate(texts):
+        others, left = ([*of[:place], *of[place + 1 :]] for of in (texts, weights))
+        alone = choice([text], others, name, weights=left, method="aggregated").expected[0]
+        assert found[place] == pytest.approx(alone, abs=1e-12)
+
+
 def test_h10_pruned_is_exact_for_those_it_keeps() -> None:
     """And asks the utility for no pair twice, nor for all of them."""
     candidates = noisy_candidates(128, seed=2)

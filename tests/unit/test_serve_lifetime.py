@@ -20,6 +20,7 @@ from atento.base.errors import AtentoError, UsageError
 from atento.config.tables.tasks import TASKS
 from atento_serve import server
 from atento_serve.app import application
+from atento_serve.engine import process
 from atento_serve.engine.engine import Engine
 from atento_serve.engine.outbox import Outbox
 from atento_serve.engine.process import WorkerProcess
@@ -155,13 +156,31 @@ def test_a_worker_whose_message_is_too_long_to_read_has_ended_so_that_another_is
     program = "import sys; sys.stdout.write('x' * 500_000); sys.stdout.flush(); sys.stdin.read()"
 
     async def ended() -> None:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", program, stdin=PIPE, stdout=PIPE, limit=1000
-        )
+        child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdin=PIPE, stdout=PIPE, limit=1000)
         found: list[WorkerProcess] = []
-        worker = WorkerProcess(process, 100.0, lambda *_: None, found.append)
+        worker = WorkerProcess(child, 100.0, lambda *_: None, found.append)
         worker._tasks = [asyncio.create_task(worker._read()), asyncio.create_task(worker._ask())]
         await asyncio.wait_for(worker._tasks[0], 20)
         assert found == [worker] and worker.has_ended
 
     asyncio.run(ended())
+
+
+def test_a_worker_that_answers_each_question_is_not_taken_for_hung(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "PING_SECONDS", 0.05)
+    program = (
+        "import json, sys\nfor line in sys.stdin: print(json.dumps({'pong': json.loads(line)['ping']}), flush=True)"
+    )
+
+    async def answered() -> None:
+        child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdin=PIPE, stdout=PIPE)
+        pongs: list[dict[str, object]] = []
+        worker = WorkerProcess(child, 0.5, lambda _, message: pongs.append(message), lambda _: None)
+        worker._tasks = [asyncio.create_task(worker._read()), asyncio.create_task(worker._ask())]
+        while not pongs:  # it has begun
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
+        assert len(pongs) > 2 and not worker.has_hung and not worker.has_ended
+        await worker.close()
+
+    asyncio.run(answered())
