@@ -1,10 +1,14 @@
 """The codes of languages: those of requests, of tokenizers and of names of models are compared in one form."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 pytest.importorskip("fastapi", reason="the service needs the extra serve")
 
 from atento_serve.api.languages import chosen, code_of, known_codes, pair_in
+from atento_serve.api.libretranslate import directions
 
 
 def test_the_names_of_a_language_have_one_code() -> None:
@@ -46,3 +50,10 @@ def test_languages_of_one_code_are_told_apart_by_script_region_and_name() -> Non
     ):
         assert {known[chosen(tag, known)] for tag in tags.split()} == {name}
     assert chosen("zh-TW", {"zh"}) == "zh" and chosen("xx", {"zh"}) == "xx"  # the nearest; itself
+    described = SimpleNamespace(task="translation", languages=sorted(known.values()))
+    service: Any = SimpleNamespace(
+        models={"nllb": SimpleNamespace(languages=None)}, engine=SimpleNamespace(describe=lambda name: described)
+    )
+    found = directions(service)
+    assert len(found) == len(known) * (len(known) - 1)  # all pairs
+    assert found["pt", "zh-Hant"].options == {"source_language": "por_Latn", "target_language": "zho_Hant"}
