@@ -50,10 +50,12 @@ def test_languages_of_one_code_are_told_apart_by_script_region_and_name() -> Non
     ):
         assert {known[chosen(tag, known)] for tag in tags.split()} == {name}
     assert chosen("zh-TW", {"zh"}) == "zh" and chosen("xx", {"zh"}) == "xx"  # the nearest; itself
-    described = SimpleNamespace(task="translation", languages=sorted(known.values()))
+    released = SimpleNamespace(task="text-to-text", verbs=["generate", "translate"], languages=sorted(known.values()))
+    trained = SimpleNamespace(task="translation", verbs=["translate"], languages=[])  # of the pair of its name
+    described = {"nllb": released, "news-en-de": trained, "t5": SimpleNamespace(task="text-to-text", languages=[])}
     service: Any = SimpleNamespace(
-        models={"nllb": SimpleNamespace(languages=None)}, engine=SimpleNamespace(describe=lambda name: described)
+        models=dict.fromkeys(described, SimpleNamespace(languages=None)), engine=SimpleNamespace(describe=described.get)
     )
     found = directions(service)
-    assert len(found) == len(known) * (len(known) - 1)  # all pairs
+    assert len(found) == len(known) * (len(known) - 1) + 1 and found["en", "de"].model == "news-en-de"  # all pairs
     assert found["pt", "zh-Hant"].options == {"source_language": "por_Latn", "target_language": "zho_Hant"}

@@ -80,7 +80,8 @@ def directions(service: Service) -> Directions:
     found: Directions = {}
     for name, settings in service.models.items():
         description = service.engine.describe(name)
-        if verb_of(description.task) == _VERB:
+        # a released multilingual model translates, among other tasks
+        if verb_of(description.task) == _VERB or (description.languages and _VERB in description.verbs):
             known = _directions(name, tuple(description.languages), settings.languages or pair_in(name))
             found = known | found if found else known
     return found
