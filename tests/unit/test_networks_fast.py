@@ -311,6 +311,15 @@ def test_bfloat16_without_such_instructions_is_multiplied_in_float32(monkeypatch
     assert torch.equal(added, plain.plus(x, other))
 
 
+def test_steps_of_a_small_network_read_its_own_weights_and_pack_copies_of_another_type(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    features(monkeypatch, amx=False)
+    for dtype, kind in ((torch.float32, PlainLinear), (torch.bfloat16, OneDnnLinear)):
+        steps = FastStepFunction(network_of(DECODERS["llama"], dtype=dtype), "float32")  # type: ignore[arg-type]
+        assert type(steps.project) is kind
+
+
 @pytest.mark.parametrize(("shape", "kind"), [((127, 128), PlainLinear), ((128, 128), OneDnnLinear)])
 def test_small_weights_are_not_packed(shape: tuple[int, int], kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their product costs less than a packed one's call and its kernel; nothing of the network learns by it.
