@@ -110,6 +110,16 @@ def test_evaluation_reads_a_header_and_refuses_unknown_labels(folder: Path, run:
     fails(DataError, r"other\.tsv:2: unknown label 'pessoa'", atento.evaluate, model, tmp_path / "other.tsv")
 
 
+def test_validation_does_not_say_again_how_many_texts_are_cut(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    source = {"file": str(folder / "plain.tsv"), "text": 0, "label": 1}
+    data = {"train": source, "valid": source, "max_len": 4}
+    atento.train(recipe(data, steps=2, validate_every=1), out=tmp_path / "run", threads=1)
+    assert capsys.readouterr().err.count("cut") >= 1
+    assert not [warning for warning in recwarn if issubclass(warning.category, AtentoWarning)]
+
+
 SIDE = {"a": "low", "b": "low", "c": "high", "d": "high"}
 PAIRS = [(one, other, f"{SIDE[one]} {SIDE[other]}") for one in SIDE for other in SIDE] * 3
 
