@@ -143,6 +143,8 @@ def evaluate(
             model = load(model, device or "auto", precision or "float32")
         model = for_head(model, decoding.pop("head", None), None if task is None else TASKS[task].verb)
         task = task_of(model, task)
+        if TASKS[task].verb in ("classify", "tag"):
+            getattr(model, str(TASKS[task].verb))([])  # refuses a model without the head, before labels are compared
     skip_bad, reading = _chosen_reading(model, data, task, skip_bad, reading, say)
     columns = _chosen_columns(model, data, task, columns, reading, say)
     files, more = _references(data, task)

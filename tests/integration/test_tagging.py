@@ -79,6 +79,14 @@ def test_a_recipe_learns_entities_and_long_sentences_are_read_in_windows(run: Tr
     assert [word.label for word in model.tag_words(words=["Ana", "mora"])] == ["B-PER", "O"]
     assert (loaded := atento.evaluate(model, records()))["entity-f1"].value == 1.0 and set(loaded) == {"entity-f1"}
     assert atento.evaluate(model, records(), metrics=["tag-accuracy"])["tag-accuracy"].value == 1.0
+    fails(
+        CapabilityError,
+        "trained for tagging and has no classif",
+        atento.evaluate,
+        model,
+        [("a", "x")],
+        "classification",
+    )
     saved = model.save(tmp_path / "saved")
     assert "print(model.tag('Ana mora em Lisboa.'))" in (saved / "README.md").read_text(encoding="utf-8")
     model = atento.load(run.folder)
