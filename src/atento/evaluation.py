@@ -124,7 +124,7 @@ def evaluate(
         decoding: options as in `Model.translate`, but those of terms; and `head`, the name of one of several heads.
 
     Raises:
-        CapabilityError: the task has no metrics. DataError: names file and line, or the record.
+        CapabilityError: the task has no metrics, or the model no head of it. DataError: names file and line, or record.
         UsageError: an option without effect.
 
     If the model was trained on data with several prefixes, `METRIC[PREFIX]` is the score of the records of one of them.

@@ -79,6 +79,7 @@ def test_keys_are_needed_and_each_has_its_share(service: Served) -> None:
     assert [ask(service, GOOD, "small").status_code for _ in range(3)] == [200] * 3
     refused = ask(service, GOOD, "small")
     assert refused.status_code == 429 and 15 <= int(refused.headers["retry-after"]) <= 20
+    assert service.post("/detect", {"q": "a", "api_key": "key-of-small"}).status_code == 429
     with ThreadPoolExecutor(1) as pool:
         with held(service):
             running = pool.submit(ask, service, LONG, "narrow")

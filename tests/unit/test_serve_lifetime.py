@@ -5,6 +5,7 @@ import io
 import json
 import socket
 import sys
+import time
 from asyncio.subprocess import PIPE
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,10 +26,13 @@ from atento_serve.engine.engine import Engine
 from atento_serve.engine.outbox import Outbox
 from atento_serve.engine.process import WorkerProcess
 from atento_serve.engine.served import ServedModel
+from atento_serve.http import request_jobs
 from atento_serve.http.clients import Clients
+from atento_serve.http.errors import ServiceError
 from atento_serve.http.logs import Log
 from atento_serve.http.metrics import Metrics
 from atento_serve.http.middleware import Observed
+from atento_serve.http.request_jobs import Work
 from atento_serve.http.service import Service
 from atento_serve.jobs import Job, Usage
 from atento_serve.settings import Limits, ModelSettings
@@ -184,3 +188,25 @@ def test_a_worker_that_answers_each_question_is_not_taken_for_hung(monkeypatch: 
         await worker.close()
 
     asyncio.run(answered())
+
+
+def test_the_deadline_of_a_stream_holds_for_each_of_its_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is awaited by a task of its own; the worker that should report the deadline is silent."""
+    monkeypatch.setattr(request_jobs, "_GRACE", 0.0)
+
+    async def silent(job: Job) -> Any:
+        yield Usage(prompt_tokens=1, new_tokens=0)
+        await asyncio.sleep(30)
+
+    async def streamed() -> None:
+        engine = SimpleNamespace(submit=silent, cancel=lambda _: None)
+        service: Any = SimpleNamespace(engine=engine, limits=Limits(deadline=1))
+        request: Any = SimpleNamespace(scope={"atento": {"notes": {}}})
+        events = Work(service, request).events(Job("0", "m", "generate", ["a"], deadline=time.monotonic() + 0.3))
+        await asyncio.ensure_future(anext(events))
+        late = asyncio.ensure_future(anext(events))
+        assert await asyncio.wait({late}, timeout=5) == ({late}, set())  # it ends by itself
+        error = late.exception()
+        assert isinstance(error, ServiceError) and error.status == 504
+
+    asyncio.run(streamed())

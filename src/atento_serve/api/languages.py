@@ -31,9 +31,8 @@ def code_of(name: str) -> str:
 
 
 def _codes_of(name: str) -> list[str]:
-    """The codes that a language may have, the closest first: zh-TW, zh-Hant and zh of zh_TW.
-
-    A script is in a code where it is not the usual one of the language: zh of zho_Hans.
+    """The codes that a language may have, the closest first: zh-TW, zh-Hant and zh of zh_TW, but zh alone of zho_Hans,
+    whose script is the usual one.
     """
     tag = name.strip().replace("_", "-")
     own, *parts = _ALIASES.get(tag.lower(), tag).split("-")

@@ -39,8 +39,9 @@ def translated_texts(given: Asked, _: bytes) -> Steps:
     """The JSON of the answer to `POST /translate`.
 
     Args:
-        given: the fields of the request, `q` as a list; `terms`, its glossary as JSON; `single`, whether `q` was one
-            text; `sources` and `targets`, the codes of the languages that are translated; and `limits`.
+        given: fields of the request, `q` as a list (`single`: it was a text), `terms` as JSON; the codes `sources` and
+            `targets` that are translated, `source` (or "auto") and `target` among them; `language`, the target as a
+            document states it; `limits`.
     """
     is_html, alternatives = given["format"] == "html", given["alternatives"]
     rows = [_row(text, is_html=is_html) for text in given["q"]]
